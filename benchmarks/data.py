@@ -25,10 +25,11 @@ from assay.data import content, load, splits
 from assay.data.augment import augment
 from assay.data.image_files import SETTLED
 from assay.data.packs import View, place_pack, read_pack
+from assay.heads import HeadShape
 from assay.methods import assemble, defaults, methods
 from assay.model import Architecture, Model
 from assay.protocols import Augment, FirstStep, Protocol, resolve
-from assay.train import optimiser_of, step
+from assay.train import ReadBatch, optimiser_of, step
 from assay.trunks import trunk_facts
 
 CLASSES, IMAGES, BATCH, SIZE, ROUNDS = 100, 20, 32, 227, 5
@@ -137,12 +138,13 @@ def read_batch(view: View, rows: np.ndarray[tuple[int], np.dtype[np.int64]]) -> 
 def training_step() -> Callable[[], object]:
     """A step of ResNet50 on a batch that is there already."""
     torch.manual_seed(0)
-    model = Model(Architecture.under(PROTOCOL, 3))
+    model = Model(Architecture.under(PROTOCOL, 3, HeadShape((PROTOCOL.dim,))))
     method = methods["contrastive"]
     parts = assemble(method, defaults(method, PROTOCOL), PROTOCOL)
     optimiser = optimiser_of(model, parts, PROTOCOL)
     x, y = torch.rand(BATCH, 3, SIZE, SIZE), torch.arange(8).repeat_interleave(4)
-    return lambda: step(model, parts, optimiser, x, y, PROTOCOL, torch.device("cpu"))
+    batch = ReadBatch(x, y, torch.arange(BATCH), 0.0)
+    return lambda: step(model, parts, optimiser, batch, PROTOCOL, torch.device("cpu"))
 
 
 def main() -> None:

@@ -30,6 +30,7 @@ from assay.data.dataset import Pixels
 from assay.data.packs import View
 from assay.data.splits import folds
 from assay.devices import keep_freed_memory
+from assay.heads import HeadShape
 from assay.methods import assemble, defaults, methods
 from assay.metrics import evaluate
 from assay.model import Architecture, Model
@@ -75,7 +76,7 @@ def training_step(
     network = OneNetwork(protocol, batch, CPU)
     network.open(1, STEPS)
     network.add(0, trainee, done=0)
-    batches = draw_batches(trainee.y, protocol, batch, seed=0)
+    batches = draw_batches(trainee.y, protocol.sampler, batch, seed=0)
     return lambda: network.step({0: next(batches)})
 
 
@@ -196,7 +197,7 @@ def our_loop(folder: str, compiled: bool) -> float:
     protocol = resolve(replace(RESNET, compile=compiled), dataset.modality, trunk_facts)
     trainval, _ = splits.of(dataset, protocol)
     view = read_pack(place_pack(trainval, protocol.first_step))
-    model = untrained_model(Architecture.under(protocol, 3), "none")
+    model = untrained_model(Architecture.under(protocol, 3, HeadShape((protocol.dim,))), "none")
     return _median_step(training_step("contrastive", model, view, protocol))
 
 

@@ -22,6 +22,7 @@ import numpy as np
 import pytest
 import torch
 
+from assay import fitters
 from assay.data import load
 from assay.engines import InlineEngine
 from assay.errors import BadInput, reason_of
@@ -29,7 +30,6 @@ from assay.files import names_in, parse_json, read_bytes, read_lines
 from assay.npz import read_npy, read_npz
 from assay.protocols import customise, protocols
 from assay.records.store import Store
-from assay.run import baseline
 from assay.study import Execution, run_bench
 from assay.verify import verify
 from miniature import CLASSES, IMAGES, MINI, bench_command, make_features, make_folder
@@ -670,17 +670,21 @@ def products(monkeypatch):
     monkeypatch.setattr(
         "torch.linalg.eigh", lambda matrix: sizes.append(len(matrix)) or eigh(matrix)
     )
-    monkeypatch.setattr(baseline, "SQUARE", 0)
+    monkeypatch.setattr(fitters, "SQUARE", 0)
     return sizes
+
+
+def fitted_pca(features, width):
+    return fitters.pca(features, torch.zeros(len(features), dtype=torch.long), width)
 
 
 def test_pca_of_wide_features_is_that_of_their_covariances(products, monkeypatch):
     draw = torch.Generator().manual_seed(0)
     wide = torch.randn(20, 150, generator=draw) * torch.logspace(0, -2, 150) + 3
-    narrow = baseline.fit_pca(wide, 19)
-    again = baseline.fit_pca(wide, 19)
-    monkeypatch.setattr(baseline, "SQUARE", 150)
-    usual = baseline.fit_pca(wide, 19)
+    narrow = fitted_pca(wide, 19)
+    again = fitted_pca(wide, 19)
+    monkeypatch.setattr(fitters, "SQUARE", 150)
+    usual = fitted_pca(wide, 19)
     assert products == [20, 20, 150]
     assert torch.equal(narrow.weight, again.weight) and torch.equal(narrow.bias, again.bias)
     torch.testing.assert_close(narrow.weight, usual.weight, rtol=0, atol=1e-6)
@@ -690,11 +694,11 @@ def test_pca_of_wide_features_is_that_of_their_covariances(products, monkeypatch
 def test_pca_of_wide_features_with_twins_has_directions_of_length_one(products):
     half = torch.randn(6, 80, generator=torch.Generator().manual_seed(0))
     with torch.no_grad():
-        weight = baseline.fit_pca(torch.cat([half, half]), 11).weight
+        weight = fitted_pca(torch.cat([half, half]), 11).weight
     torch.testing.assert_close(weight @ weight.T, torch.eye(11), rtol=0, atol=1e-5)
     assert products == [12]
 
 
 def test_pca_of_100_000_features_takes_no_square_of_them(products):
-    layer = baseline.fit_pca(torch.randn(6, 100_000), 5)
+    layer = fitted_pca(torch.randn(6, 100_000), 5)
     assert products == [6] and layer.weight.shape == (5, 100_000)

@@ -28,7 +28,7 @@ from assay.records.store import Store
 from assay.records.study import study_records
 from assay.samplers import samplers
 from assay.space import Real, Space
-from assay.train import optimiser_of, step
+from assay.train import ReadBatch, optimiser_of, step
 from assay.trunks import trunk_facts, trunks
 from loops import for_each
 from miniature import MINI, resolved
@@ -499,11 +499,10 @@ def test_a_step_trains_the_model_and_the_modules_weights(loss, miner, trained) -
             model,
             parts,
             optimiser,
-            torch.ones(16, 6) + torch.eye(16, 6),
-            batch()[1],
+            ReadBatch(torch.ones(16, 6) + torch.eye(16, 6), batch()[1], torch.arange(16), 0.0),
             QUICK,
             torch.device("cpu"),
-        )
+        )[0]
     ]
     assert values[0] > 0
     assert all(not torch.equal(weight, old) for weight, old in zip(watched, before, strict=True))

@@ -173,7 +173,7 @@ def test_the_models_of_a_study_take_images_and_give_the_vectors_of_their_runs(
     z = model.embed([folder / dataset.ids[row] for row in rows])
     stored = np.load(Store(out).test_vectors(model.card["run"], record.seal.test))
     assert Half(dataset, rows).fingerprint == record.seal.test
-    expected = stored[:, : z.shape[1]]  # a run for all folds has more, see assay.run.baseline
+    expected = stored[:, : z.shape[1]]  # a run for all folds has more, see assay.run.closed_form
     np.testing.assert_allclose(
         z, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5
     )

@@ -3,13 +3,16 @@
 import subprocess
 import sys
 import typing
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from assay import fitters
 from assay.errors import BadInput
+from assay.fitters import pca
 from assay.hashing import digest
 from assay.losses import baselines, losses
 from assay.losses.contrastive import Contrastive
@@ -71,6 +74,8 @@ methods.add(Method("{name}", Mine, space=Space(scale=Real(0, 10)), about="mine")
 """
 BASELINE = Path(str(baselines.__file__))
 """Where the baseline is declared, which has no loss."""
+
+FITTERS = Path(str(fitters.__file__))
 
 
 class Plain(Loss):
@@ -214,7 +219,8 @@ def test_only_baselines_have_no_loss_and_nothing_to_search() -> None:
     for name in found:
         assert space_of(methods[name], wide) == Space()
         assert defaults(methods[name], wide) == {}
-        assert source_of(methods[name], RESOLVED) == source(BASELINE)
+        fitted = () if name == "as_is" else (FITTERS,)
+        assert source_of(methods[name], RESOLVED) == source(*fitted, BASELINE)
         assert methods[name].normalise
         assert methods[name].departures == ()
 
@@ -226,12 +232,21 @@ def test_the_baselines_with_a_pca_say_so() -> None:
     assert "no PCA" in methods["as_is"].about
 
 
-def test_a_baseline_of_ones_own_has_a_pca_and_a_method_with_a_loss_a_trained_head() -> None:
-    assert Method("mine", None, space=Space()).head == "pca"
-    with pytest.raises(
-        ValueError, match="mine: a method with a loss trains a linear head, got head='none'"
-    ):
-        Method("mine", losses["triplet"], space=Space(), head="none")
+def test_a_method_trains_its_head_by_a_loss_or_fits_it_or_is_a_baseline() -> None:
+    assert Method("mine", losses["triplet"], Space()).head == "linear"
+    assert Method("mine", None, Space(), fitter=pca).head == "pca"
+    assert Method("mine", None, Space(), baseline=True).head == "none"
+    triplet, some = losses["triplet"], Space(margin=Real(0, 1))
+    refused: list[tuple[str, Callable[[], Method]]] = [
+        ("has no fitter and is no baseline", lambda: Method("m", triplet, some, fitter=pca)),
+        ("has no fitter and is no baseline", lambda: Method("m", triplet, Space(), baseline=True)),
+        ("give one of them", lambda: Method("m", None, Space())),
+        ("its space is empty", lambda: Method("m", None, some, baseline=True)),
+        ("takes no batches", lambda: Method("m", None, Space(), fitter=pca, sampler="balanced")),
+    ]
+    for problem, make in refused:
+        with pytest.raises(ValueError, match=f"^m: .*{problem}"):
+            make()
 
 
 def test_no_two_methods_share_a_name() -> None:
@@ -359,7 +374,7 @@ def test_a_miner_for_a_loss_that_compares_no_samples_raises(loss: type[Loss] | N
     with pytest.raises(
         ValueError, match=r"^m: its loss takes no mined pairs or triplets; leave the miner out$"
     ):
-        Method("m", loss, Space(), miner="hard")
+        Method("m", loss, Space(), miner="hard", fitter=pca if loss is None else None)
 
 
 def test_a_miner_sees_unit_vectors_where_the_loss_does() -> None:
@@ -378,7 +393,8 @@ def test_a_method_departs_from_its_paper_where_its_loss_does_and_in_its_own_ways
         *Triplet.departures,
         "also so",
     )
-    assert Method("m", None, Space(), own_departures=("only so",)).departures == ("only so",)
+    own = Method("m", None, Space(), fitter=pca, own_departures=("only so",))
+    assert own.departures == ("only so",)
 
 
 def test_departures_of_one_method_are_not_those_of_another_with_the_same_loss() -> None:
@@ -579,7 +595,7 @@ def test_a_registry_knows_which_module_added_a_part(as_before: None, tmp_path: P
 def test_the_source_of_every_method_is_that_of_the_protocols_trunk_too(name: str) -> None:
     on_vectors = resolve(DECLARED, "features", trunk_facts)
     assert source_of(methods[name], on_vectors) != source_of(methods[name], RESOLVED)
-    assert source_of(methods["pretrained"], on_vectors) == source(BASELINE, trunk="identity")
+    assert source_of(methods["as_is"], on_vectors) == source(BASELINE, trunk="identity")
 
 
 def test_code_in_no_file_has_no_source(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from assay.errors import BadInput
 from assay.hashing import canonical
+from assay.heads import HeadShape
 from assay.model import (
     CARD,
     WEIGHTS,
@@ -115,15 +116,19 @@ def test_features_are_standardised_before_the_head_where_that_is_wanted() -> Non
 
 def test_a_frozen_trunk_leaves_a_head_on_vectors() -> None:
     frozen = replace(PROTOCOL, frozen="trunk", layer_norm=True)
-    assert Architecture.under(frozen, 64) == Architecture("identity", 64, 0, 5, layer_norm=True)
-    assert Architecture.under(frozen, 64, 9).dim == 9
+    assert Architecture.under(frozen, 64, HeadShape((5,))) == Architecture(
+        "identity", 64, 0, 5, layer_norm=True
+    )
+    assert Architecture.under(frozen, 64, HeadShape((4, 5))).parts == (4, 5)
 
 
 def test_the_architecture_is_that_of_the_protocol() -> None:
-    found = Architecture.under(replace(PROTOCOL, pooling="gem", layer_norm=True), 3)
+    found = Architecture.under(
+        replace(PROTOCOL, pooling="gem", layer_norm=True), 3, HeadShape((5,))
+    )
     assert found == Architecture("conv", 3, 20, 5, "gem", True, "short", 24)
     assert found.first_step == FirstStep("short", 24)
-    assert Architecture.under(PROTOCOL, 3, 0).dim == 0
+    assert Architecture.under(PROTOCOL, 3).dim == 0
     assert Architecture("conv", 3, 20, 5).first_step == FirstStep("square", 20)
 
 
@@ -157,9 +162,9 @@ def test_a_head_on_frozen_features_and_its_trunk_are_one_model(change: dict[str,
     declared = Protocol("p.v1", trunk="lite0", size=64, stored=70, dim=5)
     protocol = resolve(replace(declared, **change), "photo", trunk_facts)
     trunk = untrained_model(
-        Architecture.under(replace(protocol, frozen="nothing"), 3, 0), protocol.weights
+        Architecture.under(replace(protocol, frozen="nothing"), 3), protocol.weights
     ).trunk
-    head = with_a_past(Architecture.under(protocol, trunk.features))
+    head = with_a_past(Architecture.under(protocol, trunk.features, HeadShape((protocol.dim,))))
     x = torch.rand(3, 3, 64, 64, generator=torch.Generator().manual_seed(0))
     torch.manual_seed(5)
     model = with_trunk(head, protocol, 3)
@@ -180,7 +185,9 @@ def test_a_whole_model_can_be_kept_and_read_without_the_cache(
 ) -> None:
     declared = Protocol("p.v1", trunk="lite0", size=64, dim=5, layer_norm=True)
     protocol = resolve(declared, "photo", trunk_facts)
-    model = with_trunk(with_a_past(Architecture.under(protocol, 1280)), protocol, 3)
+    model = with_trunk(
+        with_a_past(Architecture.under(protocol, 1280, HeadShape((5,)))), protocol, 3
+    )
     write_model_folder(tmp_path / "model", model, {})
     monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "empty"))
     monkeypatch.setattr("assay.trunks.weights.load_weights", None)

@@ -102,6 +102,7 @@ OTHER: dict[str, Any] = {
     "augment": Augment(flip=0.25),
     "folds": 3,
     "sampler": "other",
+    "refresh": 7,
     "batch": Batch(embedding=(4, 4)),
     "optimiser": Optimiser(lr=0.5),
     "iterations": 7,
@@ -672,7 +673,7 @@ def test_a_resolved_protocol_has_no_auto_left(modality: Modality) -> None:
 def test_a_field_that_may_be_none_in_a_resolved_protocol_is_no_auto() -> None:
     hints = typing.get_type_hints(ResolvedProtocol)
     optional = {name for name, hint in hints.items() if type(None) in typing.get_args(hint)}
-    assert optional == {"stored", "iterations", "trial_folds", "prune"}
+    assert optional == {"stored", "iterations", "refresh", "trial_folds", "prune"}
 
 
 def test_a_resolved_protocol_cannot_be_made_with_a_setting_left_out() -> None:

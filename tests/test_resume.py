@@ -325,7 +325,7 @@ def test_skipped_batches_read_no_image() -> None:
     network = OneNetwork(ON_IMAGES, SHAPE, CPU)
     network.open(1, 2000)
     network.add(0, Trainee(model, parts, view, np.arange(30), view, seed=3), done=1000)
-    drawn_after = next(draw_batches(labels, ON_IMAGES, SHAPE, 3, start=1000))
+    drawn_after = next(draw_batches(labels, ON_IMAGES.sampler, SHAPE, 3, start=1000))
     y = drawn_after[1]
     assert read == []
     network.step({0: drawn_after})

@@ -28,7 +28,7 @@ from assay.records.merge import merge
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.report import write_report
-from assay.run.baseline import compute_baseline
+from assay.run.closed_form import fit_closed_form
 from assay.study import Execution, run_bench, run_sweep
 from assay.trunks import checkpoints, weights
 from assay.trunks.weights import resolve_weights, with_weights
@@ -845,7 +845,7 @@ def other_baselines(monkeypatch):
 
     def alter(change):
         def altered(run, view):
-            found = compute_baseline(run, view)
+            found = fit_closed_form(run, view)
             return replace(
                 found,
                 weights={
@@ -854,7 +854,7 @@ def other_baselines(monkeypatch):
                 },
             )
 
-        monkeypatch.setattr("assay.run.training.compute_baseline", altered)
+        monkeypatch.setattr("assay.run.training.fit_closed_form", altered)
 
     return alter
 

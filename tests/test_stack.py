@@ -575,7 +575,9 @@ class Whim(Miner):
 
 
 class Remembering(losses["triplet"]):
-    """A loss with a buffer, in a module of Assay's."""
+    """A loss that writes into a buffer, in a module of Assay's."""
+
+    remembers = True
 
     def __init__(self) -> None:
         super().__init__()
@@ -609,7 +611,7 @@ def test_a_head_on_vectors_with_a_loss_and_a_miner_of_assay_can_be_stacked() -> 
         (Remembering, None),
     ],
 )
-def test_losses_and_miners_of_users_and_losses_with_buffers_are_not_stacked(
+def test_losses_and_miners_of_users_and_losses_that_remember_are_not_stacked(
     loss: Any, miner: Any
 ) -> None:
     assert not can_stack(to_train(loss(), miner and miner()), CPU)

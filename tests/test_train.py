@@ -18,6 +18,7 @@ from torch import Tensor
 from assay.data.packs import View
 from assay.embedding import embed_samples
 from assay.errors import BadInput
+from assay.fitters import pca
 from assay.losses import losses
 from assay.losses.loss import Loss
 from assay.methods import BuiltMethod
@@ -27,10 +28,10 @@ from assay.model import Architecture, Model
 from assay.pairs import Pairs, References, Triplets
 from assay.protocols import Batch, Optimiser, Protocol, ResolvedAugment, ResolvedProtocol, resolve
 from assay.registry import Paper
-from assay.run.baseline import fit_pca
 from assay.samplers import samplers
 from assay.train import (
     Fit,
+    ReadBatch,
     Trainee,
     Validator,
     groups_of,
@@ -706,6 +707,10 @@ def test_batch_normalisation_that_is_not_frozen_gathers_statistics(frozen: Any) 
         assert not torch.equal(before[name], after[name]), name
 
 
+def read(x: Tensor, y: Tensor) -> ReadBatch:
+    return ReadBatch(x, y, torch.arange(len(y)), 0.0)
+
+
 @pytest.mark.parametrize("frozen", ["batchnorm", "nothing"])
 def test_a_step_uses_the_running_statistics_only_if_they_are_frozen(frozen: Any) -> None:
     model, protocol = with_a_past(), replace(ON_IMAGES, frozen=frozen)
@@ -715,7 +720,7 @@ def test_a_step_uses_the_running_statistics_only_if_they_are_frozen(frozen: Any)
     look = Scripted(lambda number, z, y: seen.append(z.detach().clone()) or z.sum())
     set_training(model, protocol)
     optimiser = optimiser_of(model, built(look), protocol)
-    step(model, built(look), optimiser, x, torch.arange(16) // 4, protocol, CPU)
+    step(model, built(look), optimiser, read(x, torch.arange(16) // 4), protocol, CPU)
     assert torch.allclose(seen[0], by_running_statistics, atol=1e-5) == (frozen == "batchnorm")
 
 
@@ -803,12 +808,11 @@ def test_autocast_on_a_gpu_covers_the_network_and_neither_miner_nor_loss(
     monkeypatch.setattr(torch, "autocast", Autocast)
     monkeypatch.setattr(Tensor, "to", lambda tensor, *_, **__: tensor)
     for autocast in (True, False):
-        value = step(
+        value, _ = step(
             Network(),
             built(loss),
             optimiser_of(model, built(loss), PROTOCOL),
-            torch.ones(4, 8),
-            torch.arange(4),
+            read(torch.ones(4, 8), torch.arange(4)),
             replace(PROTOCOL, autocast=autocast),
             Device(),
         )
@@ -931,6 +935,10 @@ def test_the_validator_ends_with_a_divergence_as_soon_as_a_loss_is_not_finite(ba
 # --- The PCA of the baseline ---
 
 
+def fitted_pca(features: Tensor, width: int) -> torch.nn.Linear:
+    return pca(features, torch.zeros(len(features), dtype=torch.long), width)
+
+
 @pytest.mark.parametrize(
     ("count", "features", "width"), [(50, 6, 3), (50, 6, 6), (8, 20, 5), (30, 1, 1)]
 )
@@ -939,13 +947,13 @@ def test_pca_is_that_of_scikit_learn_up_to_sign(count: int, features: int, width
     x = draw.normal(size=(count, features)) @ np.diag(np.linspace(3, 1, features)) + 5
     expected = PCA(width, svd_solver="full").fit_transform(x)
     with torch.no_grad():
-        found = fit_pca(torch.from_numpy(x).float(), width)(torch.from_numpy(x).float()).numpy()
+        found = fitted_pca(torch.from_numpy(x).float(), width)(torch.from_numpy(x).float()).numpy()
     signs = np.sign((found * expected).sum(0))
     np.testing.assert_allclose(found * signs, expected, atol=1e-4)
 
 
 def test_pca_has_orthonormal_directions_whose_largest_entry_is_positive() -> None:
-    layer = fit_pca(torch.randn(40, 7, generator=torch.Generator().manual_seed(0)), 4)
+    layer = fitted_pca(torch.randn(40, 7, generator=torch.Generator().manual_seed(0)), 4)
     weight = layer.weight.detach()
     torch.testing.assert_close(weight @ weight.T, torch.eye(4), atol=1e-6, rtol=0)
     assert (weight.gather(1, weight.abs().argmax(1, keepdim=True)) > 0).all()
@@ -953,7 +961,7 @@ def test_pca_has_orthonormal_directions_whose_largest_entry_is_positive() -> Non
 
 def test_pca_of_the_same_features_is_the_same_layer() -> None:
     x = torch.randn(40, 7, generator=torch.Generator().manual_seed(0))
-    first, second = (fit_pca(x, 4).state_dict() for _ in range(2))
+    first, second = (fitted_pca(x, 4).state_dict() for _ in range(2))
     assert equal(first, second)
 
 
@@ -962,7 +970,7 @@ def test_pca_components_come_in_the_order_of_their_variance() -> None:
         [1.0, 5.0, 2.0, 4.0, 3.0]
     )
     with torch.no_grad():
-        variances = fit_pca(x, 5)(x).var(0).tolist()
+        variances = fitted_pca(x, 5)(x).var(0).tolist()
     assert variances == sorted(variances, reverse=True)
 
 

@@ -62,10 +62,12 @@ N, D, C      samples in a batch, dimensions of an embedding, classes
 """
 
 GROUPS = {
-    "The baselines": (None,),
+    "The baselines": ("nothing",),
     "Methods that compare pairs": ("pairs", "anything"),
     "Methods that compare triplets": ("triplets", "either"),
     "Methods that compare with class weights": ("classes",),
+    "Methods that see features too": ("seen",),
+    "Heads in closed form": ("features",),
 }
 
 
@@ -74,12 +76,21 @@ def markdown() -> str:
     described = [describe(method) for method in methods_by_year()]
     parts = [PREFACE.format(batches=_batches()), "## Overview", _overview(described)]
     for title, kinds in GROUPS.items():
+        if not any(_compares(method) in kinds for method in described):
+            continue
         parts += [
             f"## {title}",
-            *(_method(method) for method in described if method["compares"] in kinds),
+            *(_method(method) for method in described if _compares(method) in kinds),
         ]
     parts += ["## Miners", *(_miner(describe_miner(name), described) for name in sorted(miners))]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _compares(method: dict[str, Any]) -> str:
+    """Return what a method compares, for the group that it stands in."""
+    if method["loss"] is None:
+        return "nothing" if method["baseline"] else "features"
+    return str(method["compares"])
 
 
 BATCHES = {
@@ -122,13 +133,17 @@ def _overview(described: list[dict[str, Any]]) -> str:
 
 def _method(method: dict[str, Any]) -> str:
     heading, about = f"### {method['name']}", _sentence(method["about"])
-    if method["loss"] is None:
+    if method["baseline"]:
         untrained = "It has no loss, no training and nothing to search"
         link = "[how it is made](decisions/0004-the-baseline.md)"
         return f"{heading}\n{_wrap(f'{about} {untrained}: {link}.')}"
     parts = [
         f"{heading}\n{_wrap(about)}",
-        _wrap(f"Loss `{method['loss']}`: {method['summary']}"),
+        _wrap(
+            f"Fitter `{method['fitter']}`: {method['summary']}"
+            if method["loss"] is None
+            else f"Loss `{method['loss']}`: {method['summary']}"
+        ),
         _block(method["equation"]),
         _parameters(method),
         "\n".join(_wrap(fact) for fact in _facts(method)),
@@ -143,9 +158,17 @@ def _facts(method: dict[str, Any]) -> list[str]:
         else []
     )
     form = "normalised" if method["normalise"] else "raw"
+    trained = (
+        []
+        if method["loss"] is None
+        else [
+            *miner,
+            *([f"- Sampler `{method['sampler']}`, its own."] if method["sampler"] else []),
+            f"- Batch `{method['batch']}`, embeddings {form}.",
+        ]
+    )
     return [
-        *miner,
-        f"- Batch `{method['batch']}`, embeddings {form}.",
+        *trained,
         *(f"- Departs: {_sentence(text)}" for text in method["departures"]),
         *([f"- Paper: {_citation(method['paper'])}"] if method["paper"] else []),
     ]

@@ -5,7 +5,7 @@ trunk included, and a card, which says where the model comes from and has the ha
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from assay.data.origin import FeaturesOrigin
 from assay.errors import BadInput, reason_of
 from assay.files import new_folder, open_file, parse_json
 from assay.hashing import canonical, digest_bytes, digest_file, pretty
+from assay.heads import HeadShape, joined
 from assay.protocols import (
     RANDOM_WEIGHTS,
     FirstStep,
@@ -53,6 +54,10 @@ class Architecture:
         stored: side of the scaled image; 0 for vectors.
         similarity: how embeddings are compared.
         unit_features: whether features are scaled to unit length before the head.
+        parts: widths of the head's parts, each of unit length in an embedding; empty: it has one.
+        part_weights: weights of the parts in the similarity; empty: all are equal.
+        bias: whether the head has a bias.
+        dropout: share of the head's outputs that are set to 0 in training.
     """
 
     trunk: str
@@ -65,39 +70,57 @@ class Architecture:
     stored: int = 0
     similarity: Similarity = "cosine"
     unit_features: bool = False
+    parts: tuple[int, ...] = ()
+    part_weights: tuple[float, ...] = ()
+    bias: bool = True
+    dropout: float = 0.0
 
     @classmethod
     def under(
-        cls, protocol: ResolvedProtocol, inputs: int, dim: int | None = None
+        cls, protocol: ResolvedProtocol, inputs: int, head: HeadShape | None = None
     ) -> "Architecture":
-        """Return what runs of a protocol train: the head if the trunk is frozen, else the model."""
-        width = protocol.dim if dim is None else dim
-        if protocol.frozen == "trunk":
-            return cls(
-                "identity",
-                inputs,
-                0,
-                width,
-                layer_norm=protocol.layer_norm,
-                similarity=protocol.similarity,
-            )
-        return cls.whole(protocol, inputs, width)
+        """Return what runs of a protocol train: the head if the trunk is frozen, else the model.
+
+        Without a head, features are the embedding.
+        """
+        on_vectors = protocol.frozen == "trunk"
+        bare = cls("identity", inputs, 0, 0) if on_vectors else cls.whole(protocol, inputs)
+        settled = replace(bare, layer_norm=protocol.layer_norm, similarity=protocol.similarity)
+        return settled if head is None else settled.with_head(head)
 
     @classmethod
-    def whole(cls, protocol: ResolvedProtocol, inputs: int, dim: int) -> "Architecture":
-        """Return trunk and head of a protocol, whether the trunk is frozen or not."""
+    def whole(cls, protocol: ResolvedProtocol, inputs: int) -> "Architecture":
+        """Return the trunk of a protocol, whether it is frozen or not, without a head."""
         step = protocol.first_step
         return cls(
             trunk=protocol.trunk,
             inputs=inputs,
             size=protocol.size,
-            dim=dim,
+            dim=0,
             pooling=protocol.pooling,
             layer_norm=protocol.layer_norm,
             resize=step.kind,
             stored=step.side,
             similarity=protocol.similarity,
         )
+
+    def with_head(self, head: HeadShape) -> "Architecture":
+        """Return the architecture with a head of this shape."""
+        several = len(head.parts) > 1
+        return replace(
+            self,
+            dim=head.dim,
+            layer_norm=self.layer_norm or head.layer_norm,
+            parts=head.parts if several else (),
+            part_weights=head.weights if several else (),
+            bias=head.bias,
+            dropout=head.dropout,
+        )
+
+    def with_head_of(self, other: "Architecture") -> "Architecture":
+        """Return the architecture with the head of another one."""
+        names = "dim", "layer_norm", "similarity", "parts", "part_weights", "bias", "dropout"
+        return replace(self, **{name: getattr(other, name) for name in names})
 
     @classmethod
     def of_features(cls, origin: FeaturesOrigin) -> "Architecture":
@@ -121,14 +144,22 @@ class Architecture:
     @property
     def described(self) -> dict[str, Any]:
         """The fields as files hold them, without those of few models at their usual values."""
-        usual = ("similarity", "cosine"), ("unit_features", False)
-        return {name: value for name, value in vars(self).items() if (name, value) not in usual}
+        usual = {item.name: item.default for item in fields(self)}
+        rare = (
+            "similarity", "unit_features", "parts", "part_weights", "bias", "dropout",
+        )  # fmt: skip
+        return {
+            name: list(value) if isinstance(value, tuple) else value
+            for name, value in vars(self).items()
+            if name not in rare or value != usual[name]
+        }
 
 
 class Model(nn.Module):
     """Trunk and linear head, with random weights from torch's generator.
 
-    Its output (N, dim) is not normalised.
+    Its output (N, dim) is not normalised. Where the head has several parts, they are joined in
+    evaluation mode (`assay.heads.joined`), and in training come as the head gives them.
     """
 
     def __init__(self, architecture: Architecture) -> None:
@@ -141,15 +172,27 @@ class Model(nn.Module):
             else nn.Identity()
         )
         self.head = (
-            nn.Linear(self.trunk.features, architecture.dim) if architecture.dim else nn.Identity()
+            nn.Linear(self.trunk.features, architecture.dim, bias=architecture.bias)
+            if architecture.dim
+            else nn.Identity()
         )
 
     def forward(self, x: Tensor) -> Tensor:
         """Return embeddings (N, dim)."""
-        features = self.trunk(x)
-        if self.architecture.unit_features:
-            features = F.normalize(features, dim=1)
+        return self.embed_features(self.features(x))
+
+    def features(self, x: Tensor) -> Tensor:
+        """Return what the head is given, before any standardisation (N, features)."""
+        features: Tensor = self.trunk(x)
+        return F.normalize(features, dim=1) if self.architecture.unit_features else features
+
+    def embed_features(self, features: Tensor) -> Tensor:
+        """Return embeddings (N, dim) of features."""
         z: Tensor = self.head(self.norm(features))
+        if self.architecture.dropout:
+            z = F.dropout(z, self.architecture.dropout, self.training)
+        if self.architecture.parts and not self.training:
+            z = joined(z, self.architecture.parts, self.architecture.part_weights)
         return z
 
     def state(self) -> dict[str, Tensor]:
@@ -175,7 +218,7 @@ def with_trunk(trained: Model, protocol: ResolvedProtocol, inputs: int) -> Model
     """Return the whole model: the trained one, or the frozen trunk with the trained head."""
     if protocol.frozen != "trunk":
         return trained
-    whole = Architecture.whole(protocol, inputs, trained.architecture.dim)
+    whole = Architecture.whole(protocol, inputs).with_head_of(trained.architecture)
     model = untrained_model(whole, protocol.weights)
     model.norm, model.head = trained.norm, trained.head
     return model
@@ -196,17 +239,8 @@ def head_of(model: Model) -> Model:
 
     It takes features of the model's trunk, of unit length where the model scales them so.
     """
-    whole = model.architecture
-    head = Model(
-        Architecture(
-            "identity",
-            model.trunk.features,
-            0,
-            whole.dim,
-            layer_norm=whole.layer_norm,
-            similarity=whole.similarity,
-        )
-    )
+    alone = Architecture("identity", model.trunk.features, 0, 0)
+    head = Model(alone.with_head_of(model.architecture))
     head.norm, head.head = model.norm, model.head
     return head
 
@@ -218,12 +252,7 @@ def join_trunk(trained: Model, origin: FeaturesOrigin) -> Model:
     features are of another width.
     """
     head = trained.architecture
-    whole = replace(
-        Architecture.of_features(origin),
-        dim=head.dim,
-        layer_norm=head.layer_norm,
-        similarity=head.similarity,
-    )
+    whole = Architecture.of_features(origin).with_head_of(head)
     weights.check_kept(origin.trunk, origin.weights)
     model = untrained_model(whole, origin.weights)
     if model.trunk.features != head.inputs:
@@ -259,14 +288,19 @@ def _read_architecture(header: Mapping[str, str] | None, path: Path) -> Architec
     """Return the architecture in the header of the file of weights, or raise `ValueError`."""
     if header is None or "architecture" not in header:
         raise ValueError("its header has no architecture")
-    fields = parse_json(header["architecture"].encode())
-    if not isinstance(fields, dict):
+    document = parse_json(header["architecture"].encode())
+    if not isinstance(document, dict):
         raise ValueError("its architecture is no JSON object")
-    check_types(Architecture, fields, f"{path}, architecture", REMAKE)
-    found = Architecture(**fields)
+    check_types(Architecture, document, f"{path}, architecture", REMAKE)
+    lists = {name: tuple(one) for name, one in document.items() if isinstance(one, list)}
+    found = Architecture(**(document | lists))
     sides = (found.size, found.stored)
     if found.dim < 0 or found.inputs < 1 or min(sides) < 0 or max(sides) > LARGEST_SIDE:
         raise ValueError(f"no model has the architecture {header['architecture']}")
+    if found.dim:
+        shape = HeadShape(found.parts or (found.dim,), found.part_weights, dropout=found.dropout)
+        if shape.dim != found.dim:
+            raise ValueError(f"its head has {found.dim} dimensions, its parts have {shape.dim}")
     return found
 
 

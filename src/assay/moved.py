@@ -11,7 +11,6 @@ MOVED = {
     "catalogue": "assay.methods (describe, methods_by_year)",
     "domain": "assay.space",
     "embed": "assay.embedding; assay.embed(model, images) and assay.load(model) are functions",
-    "heads": "assay.train",
     "ledger": "assay.records.ledger",
     "memory": "assay.devices",
     "method": "assay.methods",

@@ -18,6 +18,7 @@ from assay.devices import choose_device
 from assay.errors import BadInput
 from assay.evaluation.look import LookedAt, Looker, looking
 from assay.features import FrozenTrunk
+from assay.fitters import pca
 from assay.metric_names import DEFAULT_METRICS
 from assay.metrics import Scores
 from assay.model import Architecture
@@ -25,7 +26,6 @@ from assay.progress import Progress, silent
 from assay.protocols import Protocol, customise, kind_of, protocols, resolve
 from assay.records.halves import prints_of
 from assay.run import HalfLabels
-from assay.run.baseline import fit_pca
 from assay.trunks import find, trunk_facts, trunks, with_weights
 from assay.trunks import weights as trunk_weights
 
@@ -136,7 +136,7 @@ def _baseline(
         if protocol.weights != "none" and weights is None:
             return None
         start = "pretrained" if weights else "random weights"
-        whole = Architecture.whole(resolved, trainval.inputs, 0)
+        whole = Architecture.whole(resolved, trainval.inputs)
         trunk = FrozenTrunk(whole, resolved.weights, choose_device("auto"), resolved.seed)
 
         def reported(stage: str, done: int, total: int) -> None:
@@ -145,10 +145,10 @@ def _baseline(
         features = [torch.from_numpy(trunk.features(half, reported)) for half in halves]
     except BadInput as error:
         return TrunkBaseline(protocol.trunk, None, problem=str(error))
-    samples, wide = features[0].shape
-    width = min(protocol.dim, wide, samples - 1)
+    wide = features[0].shape[1]
     with torch.no_grad():
-        z = F.normalize(fit_pca(features[0], width)(features[-1]), dim=1)
+        layer = pca(features[0], torch.from_numpy(trainval.y), protocol.dim)
+        z = F.normalize(layer(features[-1]), dim=1)
     if test is not None:
         scores = {"test": HalfLabels.of(test).evaluate(z, metrics)}
     else:
@@ -160,4 +160,4 @@ def _baseline(
             for number, fold in enumerate(folds)
         }
     pretrained_on = weights.pretrained_on if weights else None
-    return TrunkBaseline(protocol.trunk, pretrained_on, wide, width, scores)
+    return TrunkBaseline(protocol.trunk, pretrained_on, wide, layer.out_features, scores)

@@ -245,8 +245,8 @@ class EvaluatedModel:
         if self.images is None or origin is None or origin.weights != self.weights:
             return False
         own = self.build(0).architecture
-        taken = replace(own, dim=0, layer_norm=False, similarity="cosine")
-        return taken == Architecture.of_features(origin)
+        bare = Architecture.of_features(origin)
+        return own.with_head_of(bare) == bare
 
     def validation(self, trainval: TrainVal, count: int) -> dict[str, Labels]:
         """Return the rows of the folds of trainval that the model was not trained on, by name.

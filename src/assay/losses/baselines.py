@@ -5,6 +5,7 @@
 trainval, never on the test half.
 """
 
+from assay.fitters import pca
 from assay.losses.loss import Method, methods
 from assay.records.benches import AS_IS
 from assay.space import Space
@@ -14,13 +15,15 @@ methods.add(
         AS_IS,
         None,
         space=Space(),
-        head="none",
+        baseline=True,
         about="the trunk's features or the given vectors, all of them, no PCA",
     ),
     Method(
         "pretrained",
         None,
         space=Space(),
+        fitter=pca,
+        baseline=True,
         starts="pretrained",
         about=(
             "the pretrained trunk's features or the given vectors, reduced by a PCA to the"
@@ -31,6 +34,8 @@ methods.add(
         "untrained",
         None,
         space=Space(),
+        fitter=pca,
+        baseline=True,
         starts="random",
         about="the features of a trunk with random weights, reduced by a PCA to the protocol's dim",
     ),

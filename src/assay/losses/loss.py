@@ -1,12 +1,17 @@
 """`Loss`, and `Method`: a loss with its miner, batch and search space; and both registries."""
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import ClassVar, Literal, get_args
+from typing import ClassVar, Literal, NamedTuple, get_args
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from assay.bank import Bank
+from assay.fitters import Fitter
+from assay.heads import HeadShape
 from assay.pairs import (
     Mined,
     References,
@@ -31,15 +36,30 @@ It is in the space of every method that has such weights.
 LONGEST_NAME = 100
 """Characters of a method's name, which stands in every row of a table."""
 
-Compares = Literal["pairs", "triplets", "either", "classes", "anything"]
-
-Head = Literal["linear", "pca", "none"]
-"""The step from a trunk's features to an embedding: a trained layer, a PCA fitted on trainval, or
-nothing.
-"""
+Compares = Literal["pairs", "triplets", "either", "classes", "anything", "seen"]
 
 Start = Literal["any", "pretrained", "random"]
 """Weights that a trunk has before training; given vectors count as pretrained."""
+
+
+class Seen(NamedTuple):
+    """All that a training step knows of its batch, for a loss that looks at more than embeddings.
+
+    Args:
+        z: embeddings (N, D), in training mode; of unit length where the loss normalises.
+        y: labels (N,).
+        x: features (N, F) that the head was given, with their gradient.
+        rows: numbers of the samples among the training samples of the fold.
+        passes: passes over the training samples that were made before this step.
+        head: from features to embeddings, for features that the loss makes up.
+    """
+
+    z: Tensor
+    y: Tensor
+    x: Tensor
+    rows: Tensor
+    passes: float
+    head: Callable[[Tensor], Tensor]
 
 
 class Loss(nn.Module):
@@ -55,13 +75,21 @@ class Loss(nn.Module):
         compares: `pairs` and `triplets`: `forward(z, y, pairs, references)` with `Pairs` or
             `Triplets`; `either`: with the kind that was mined; `classes`: `forward(z, y)`, which
             compares with the loss's own weights, so that nothing can be mined; `anything`: all
-            arguments as they were given, None included.
+            arguments as they were given, None included; `seen`: `forward(seen)` with `Seen`, which
+            has features and sample numbers too.
         undecayed: names of weights that are kept out of weight decay.
+        every: passes over the training samples between two refreshes; 0: there is none. A parameter
+            may set it.
+        bank_features: whether a refresh needs the features of all training samples.
+        remembers: whether `forward` writes into buffers.
     """
 
     normalise: ClassVar[bool] = True
     compares: ClassVar[Compares] = "anything"
     undecayed: ClassVar[tuple[str, ...]] = ()
+    every: float = 0
+    bank_features: ClassVar[bool] = False
+    remembers: ClassVar[bool] = False
     paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
 
@@ -83,6 +111,36 @@ class Loss(nn.Module):
         if self.compares == "classes":
             self.weights = make_weights(classes, dim)
 
+    def head(self, dim: int) -> HeadShape:
+        """Return the shape of the head that the loss trains, of `dim` numbers at most."""
+        return HeadShape((dim,))
+
+    def prepare(self, samples: int, features: int) -> None:
+        """Make the buffers that depend on the number of training samples, or of features.
+
+        It is called after `setup`. All that changes in training and is no weight is in buffers, and
+        buffers keep their shapes, so that a training resumes with them after a kill.
+        """
+
+    def refresh(self, bank: Bank, draw: np.random.Generator) -> None:
+        """Fill buffers in place from all training samples as they are embedded now.
+
+        It is called before the first step and then each `every` passes.
+        """
+
+    def batches(
+        self, bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
+    ) -> NDArray[np.int64] | None:
+        """Return the `count` batches until the next refresh, each the rows of classes x images
+        samples, or None: they come from a sampler.
+        """
+        return None
+
+    @property
+    def refreshes(self) -> bool:
+        """Whether the loss is refreshed from the bank."""
+        return self.every > 0
+
     @classmethod
     def written_in(cls) -> tuple[type, ...]:
         """Return the classes whose source determines the loss: part of a run's key."""
@@ -96,7 +154,7 @@ class Loss(nn.Module):
     @classmethod
     def takes_mined(cls) -> bool:
         """Return whether a miner can feed the loss."""
-        return cls.compares != "classes"
+        return cls.compares not in ("classes", "seen")
 
     def __call__(
         self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
@@ -106,9 +164,20 @@ class Loss(nn.Module):
         with without_autocast(z.device):
             return self._value(as_compared(z, self.normalise), y, mined, references)
 
+    def see(self, seen: Seen) -> Tensor:
+        """Return the loss of a batch of which it sees all, a scalar."""
+        self._check(seen.z, seen.y)
+        with without_autocast(seen.z.device):
+            return self._forward(seen._replace(z=as_compared(seen.z, self.normalise)))
+
     def _value(
         self, z: Tensor, y: Tensor, mined: Mined | None, references: References | None
     ) -> Tensor:
+        if self.compares == "seen":
+            raise ValueError(
+                f"{type(self).__name__} looks at features and sample numbers too: call"
+                " see(Seen(...)) instead"
+            )
         if self.compares == "classes":
             if mined is not None or references is not None:
                 raise ValueError(
@@ -165,7 +234,7 @@ class Method:
 
     Args:
         name: the identity, in tables and on the command line.
-        loss: the class; None for a baseline, which is not trained.
+        loss: the class; None where the head is computed in closed form, or there is none.
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
         batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each
@@ -173,7 +242,11 @@ class Method:
         fixed: parameters that are neither searched nor left at the default of loss or miner.
         own_departures: where the method differs from its paper, in addition to its loss.
         about: one line for lists.
-        head: the layer after the trunk; the default of a baseline is a PCA.
+        fitter: computes the head in closed form from features, instead of training with a loss.
+        baseline: whether nothing is searched and the head is fitted on all of trainval. Other heads
+            in closed form are fitted and validated fold by fold.
+        cited: the paper, where there is no loss to name it.
+        sampler: name of the method's own sampler; None: the protocol's.
         starts: the weights of the trunk that the method needs; others are refused.
     """
 
@@ -185,17 +258,32 @@ class Method:
     fixed: Mapping[str, Value] = field(default_factory=dict)
     own_departures: tuple[str, ...] = ()
     about: str = ""
-    head: Head = "linear"
+    fitter: Fitter | None = None
+    baseline: bool = False
+    cited: Paper | None = None
+    sampler: str | None = None
     starts: Start = "any"
 
     def __post_init__(self) -> None:
         _check_name(self.name)
-        if self.loss is None and self.head == "linear":
-            object.__setattr__(self, "head", "pca")
-        if self.loss is not None and self.head != "linear":
+        if self.loss is not None and (self.fitter is not None or self.baseline):
             raise ValueError(
-                f"{self.name}: a method with a loss trains a linear head, got head={self.head!r};"
-                " leave it out"
+                f"{self.name}: a method with a loss trains its head, so it has no fitter and is no"
+                " baseline; leave these out"
+            )
+        if self.loss is None and self.fitter is None and not self.baseline:
+            raise ValueError(
+                f"{self.name}: a method has a loss, or a fitter that computes its head; give one of"
+                " them"
+            )
+        if self.baseline and self.space:
+            raise ValueError(
+                f"{self.name}: nothing of a baseline is searched, so its space is empty; leave out"
+                " baseline=True to search"
+            )
+        if self.sampler is not None and self.loss is None:
+            raise ValueError(
+                f"{self.name}: a head in closed form takes no batches; leave the sampler out"
             )
         if self.miner is not None and (self.loss is None or not self.loss.takes_mined()):
             raise ValueError(
@@ -213,14 +301,23 @@ class Method:
             )
 
     @property
+    def head(self) -> str:
+        """The step from features to embeddings, in a word: `linear` where it is trained, the name
+        of the fitter, or `none`.
+        """
+        if self.loss is not None:
+            return "linear"
+        return "none" if self.fitter is None else self.fitter.__name__
+
+    @property
     def normalise(self) -> bool:
         """Whether the loss sees unit vectors."""
         return self.loss is None or self.loss.normalise
 
     @property
     def paper(self) -> Paper | None:
-        """Paper of the loss."""
-        return None if self.loss is None else self.loss.paper
+        """Paper of the loss, or of a head in closed form."""
+        return self.cited if self.loss is None else self.loss.paper
 
     @property
     def departures(self) -> tuple[str, ...]:

@@ -6,15 +6,19 @@ A file for `assay bench --import mine.py` needs no other import from Assay than 
     from assay.methods import Loss, Method, Paper, Real, Space, losses, methods
 """
 
+from assay.bank import Bank
+from assay.fitters import Fitter
+from assay.heads import HeadShape
 from assay.losses import losses, methods
 from assay.losses.adopt import adopt
-from assay.losses.loss import WEIGHTS_LR, Loss, Method
+from assay.losses.loss import WEIGHTS_LR, Loss, Method, Seen
 from assay.methods.describe import describe, methods_by_year
 from assay.methods.parameters import (
     BuiltMethod,
     assemble,
     defaults,
     departures,
+    fitter_of,
     read_parameters,
     space_of,
     with_given,
@@ -23,7 +27,7 @@ from assay.methods.plugins import import_parts, source_of, trunk_source
 from assay.miners import Miner, miners
 from assay.pairs import Mined, Pairs, References, Triplets
 from assay.registry import Paper
-from assay.samplers import fixed_pattern, samplers
+from assay.samplers import fixed_pattern, plans, samplers
 from assay.space import (
     Choice,
     Integer,
@@ -40,8 +44,11 @@ from assay.trunks import Trunk, trunks
 
 __all__ = [
     "WEIGHTS_LR",
+    "Bank",
     "BuiltMethod",
     "Choice",
+    "Fitter",
+    "HeadShape",
     "Integer",
     "Loss",
     "Method",
@@ -51,6 +58,7 @@ __all__ = [
     "Paper",
     "Real",
     "References",
+    "Seen",
     "Space",
     "Triplets",
     "Trunk",
@@ -62,6 +70,7 @@ __all__ = [
     "defaults",
     "departures",
     "describe",
+    "fitter_of",
     "fixed_pattern",
     "import_parts",
     "inside",
@@ -70,6 +79,7 @@ __all__ = [
     "methods_by_year",
     "miners",
     "one_of",
+    "plans",
     "read_parameters",
     "samplers",
     "source_of",

@@ -3,9 +3,11 @@
 import inspect
 import math
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from assay.fitters import Fitter, parameters_of
 from assay.hashing import plain
 from assay.losses import losses, methods
 from assay.losses.loss import Loss, Method
@@ -18,7 +20,7 @@ def methods_by_year() -> list[Method]:
     """Return all methods: baselines first, then by year, then in the order of their files."""
     return sorted(
         methods.values(),
-        key=lambda method: (method.loss is not None, method.paper.year if method.paper else 9999),
+        key=lambda method: (not method.baseline, method.paper.year if method.paper else 9999),
     )
 
 
@@ -29,19 +31,23 @@ def describe(method: Method) -> dict[str, Any]:
     >>> triplet["loss"], triplet["defaults"], triplet["paper"]["year"]
     ('triplet', {'margin': 0.1}, 2006)
     """
-    docstring, arguments = _Docstring.of(method.loss), _arguments_of(method)
+    docstring = _Docstring.of(method.loss or (None if method.baseline else method.fitter))
+    arguments = _arguments_of(method)
     miner = method.miner and {
         "name": method.miner,
         "rule": _Docstring.of(miners[method.miner]).summary,
     }
     return {
         "name": method.name,
+        "baseline": method.baseline,
         "about": method.about,
         "loss": method.loss and _name(method.loss),
         "compares": method.loss and method.loss.compares,
         "normalise": method.normalise,
         "miner": miner,
         "batch": method.loss and method.batch,
+        "sampler": method.sampler,
+        "fitter": method.fitter and method.fitter.__name__,
         "fixed": plain(method.fixed),
         "space": plain(method.space.describe()),
         "defaults": {name: arguments.get(name, {}).get("default") for name in method.space},
@@ -61,7 +67,7 @@ def describe_miner(name: str) -> dict[str, Any]:
         "name": name,
         "summary": docstring.summary,
         "equation": docstring.equation,
-        "arguments": docstring.describe_arguments(miner, "miner"),
+        "arguments": docstring.describe_arguments(signature(miner), "miner"),
         "paper": plain(miner.paper),
         "departures": list(miner.departures),
     }
@@ -76,7 +82,7 @@ class _Docstring:
     meanings: dict[str, str]
 
     @classmethod
-    def of(cls, part: type[Loss | Miner] | None) -> "_Docstring":
+    def of(cls, part: type[Loss | Miner] | Fitter | None) -> "_Docstring":
         text = inspect.cleandoc(part.__doc__ or "") if part else ""
         head, _, tail = text.partition("\nArgs:\n")
         summary, _, equation = head.partition("\n\n")
@@ -88,14 +94,16 @@ class _Docstring:
             {name: " ".join(meaning.split()) for name, meaning in meanings},
         )
 
-    def describe_arguments(self, part: type[Loss | Miner], taker: str) -> dict[str, dict[str, Any]]:
+    def describe_arguments(
+        self, defaults: Mapping[str, Value], taker: str
+    ) -> dict[str, dict[str, Any]]:
         return {
             name: {
                 "of": taker,
                 "meaning": self.meanings.get(name, ""),
                 "default": _default(default),
             }
-            for name, default in signature(part).items()
+            for name, default in defaults.items()
         }
 
 
@@ -116,9 +124,15 @@ _TRAINING: dict[str, dict[str, Any]] = {
 def _arguments_of(method: Method) -> dict[str, dict[str, Any]]:
     """Return all arguments of loss and miner, and those of training that the method names."""
     loss, miner = method.loss, miners[method.miner] if method.miner else None
+    fitter = method.fitter
     return (
-        (_Docstring.of(loss).describe_arguments(loss, "loss") if loss else {})
-        | (_Docstring.of(miner).describe_arguments(miner, "miner") if miner else {})
+        (_Docstring.of(loss).describe_arguments(signature(loss), "loss") if loss else {})
+        | (_Docstring.of(miner).describe_arguments(signature(miner), "miner") if miner else {})
+        | (
+            _Docstring.of(fitter).describe_arguments(parameters_of(fitter), "fitter")
+            if fitter
+            else {}
+        )
         | {name: _TRAINING[name] for name in (*method.fixed, *method.space) if name in _TRAINING}
     )
 

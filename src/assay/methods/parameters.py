@@ -1,11 +1,15 @@
 """From a method and its parameters to a loss and a miner."""
 
+import functools
 import inspect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from torch import Tensor, nn
+
 from assay.errors import BadInput
+from assay.fitters import parameters_of
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
 from assay.protocols import Protocol, ResolvedProtocol, as_text
@@ -24,12 +28,15 @@ NO_DEFAULT: object = inspect.Parameter.empty
 
 @dataclass(frozen=True)
 class BuiltMethod:
-    """Loss and miner of a method, built from its parameters, and its learning rates."""
+    """Loss and miner of a method, built from its parameters, its learning rates, and the name of
+    its own sampler, if it has one.
+    """
 
     loss: Loss
     miner: Miner | None
     lr: float
     weights_lr: float
+    sampler: str | None = None
 
 
 def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol) -> BuiltMethod:
@@ -37,24 +44,34 @@ def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol)
 
     A name that several of them take, or none, raises `BadInput`.
     """
-    assert method.loss is not None, "the baseline is not trained"
+    assert method.loss is not None, "a head in closed form is not trained"
     by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
     for name, value in {**method.fixed, **parameters}.items():
         by_taker[_taker(method, name)][name] = value
-    training = {**_training_defaults(protocol), **by_taker["training"]}
+    training = {**_training_defaults(method, protocol), **by_taker["training"]}
     miner = miners[method.miner](**by_taker["miner"]) if method.miner else None
     if miner is not None:
         miner.normalise = method.normalise
     loss = method.loss(**by_taker["loss"])
-    return BuiltMethod(loss, miner, float(training["lr"]), float(training["weights_lr"]))
+    rates = float(training["lr"]), float(training["weights_lr"])
+    return BuiltMethod(loss, miner, *rates, sampler=method.sampler)
+
+
+def fitter_of(
+    method: Method, parameters: Parameters
+) -> Callable[[Tensor, Tensor, int], nn.Linear] | None:
+    """Return the fitter of a method with its parameters; None where the method has none."""
+    if method.fitter is None:
+        return None
+    return functools.partial(method.fitter, **{**method.fixed, **parameters})
 
 
 def space_of(method: Method, protocol: Protocol) -> Space:
     """Return the space that is searched: the method's own with what the protocol adds.
 
-    A baseline has nothing to search.
+    A baseline has nothing to search, and a head in closed form nothing of training.
     """
-    return Space() if method.loss is None else method.space | protocol.space
+    return method.space if method.loss is None else method.space | protocol.space
 
 
 def defaults(method: Method, protocol: ResolvedProtocol) -> dict[str, Value]:
@@ -81,7 +98,7 @@ def defaults(method: Method, protocol: ResolvedProtocol) -> dict[str, Value]:
                 f"{method.name}: the parameter {name!r} has no value; give it a default, search it"
                 " or fix it"
             )
-    known = own | _training_defaults(protocol)
+    known = own | _training_defaults(method, protocol)
     chosen = {}
     for name, range_ in space.items():
         _taker(method, name)
@@ -115,7 +132,7 @@ def read_parameters(
     {'margin': 0.2}
     """
     check_given_once("--param", settings)
-    known = {**_own_defaults(method), **_training_defaults(protocol)}
+    known = {**_own_defaults(method), **_training_defaults(method, protocol)}
     chosen, space = defaults(method, protocol), space_of(method, protocol)
     for setting in settings:
         name, sign, text = (word.strip() for word in setting.partition("="))
@@ -139,7 +156,7 @@ def with_given(
     >>> with_given(methods["triplet"], quick, {"margin": 1})
     {'margin': 1.0}
     """
-    known = {**_own_defaults(method), **_training_defaults(protocol)}
+    known = {**_own_defaults(method), **_training_defaults(method, protocol)}
     chosen = defaults(method, protocol)
     for name, value in given.items():
         label = f"{method.name}: {as_text(name, value)}"
@@ -191,7 +208,8 @@ def _check_parameters(
                 f"{label}: {name} is a learning rate, a number above 0 and at most {LARGEST_RATE:g}"
             )
     try:
-        assemble(method, chosen, protocol)
+        if method.loss is not None:
+            assemble(method, chosen, protocol)
     except (ValueError, TypeError) as error:
         raise BadInput(f"{label}: {error}") from None
 
@@ -211,23 +229,27 @@ def signature(part: type | None) -> dict[str, Value]:
 
 
 def _own_defaults(method: Method) -> dict[str, Value]:
-    return {**signature(method.loss), **_miner_signature(method)}
+    fitter = parameters_of(method.fitter) if method.fitter else {}
+    return {**signature(method.loss), **_miner_signature(method), **fitter}
 
 
 def _miner_signature(method: Method) -> dict[str, Value]:
     return signature(miners[method.miner]) if method.miner else {}
 
 
-def _training_defaults(protocol: ResolvedProtocol) -> dict[str, Value]:
+def _training_defaults(method: Method, protocol: ResolvedProtocol) -> dict[str, Value]:
+    if method.loss is None:
+        return {}
     return {"lr": protocol.optimiser.lr, "weights_lr": DEFAULT_WEIGHTS_LR}
 
 
 def _taker(method: Method, name: str) -> str:
-    """Return which of loss, miner and training takes a parameter."""
-    takers = {
+    """Return which of loss, miner, fitter and training takes a parameter."""
+    takers: dict[str, Iterable[str]] = {
         "loss": signature(method.loss),
         "miner": _miner_signature(method),
-        "training": TRAINING,
+        "fitter": parameters_of(method.fitter) if method.fitter else (),
+        "training": TRAINING if method.loss else (),
     }
     wanted_by = [taker for taker, names in takers.items() if name in names]
     if len(wanted_by) != 1:

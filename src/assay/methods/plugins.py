@@ -66,14 +66,16 @@ _imported: dict[str, str] = {}
 def source_of(method: Method, protocol: ResolvedProtocol) -> str:
     """Return a hash of the code in which the parts of a run are written.
 
-    The parts are the trunk and the sampler of the protocol, and the method with its loss and miner.
+    The parts are the trunk of the protocol, its sampler or the method's own, and the method with
+    its loss and miner, or its fitter.
     A part of Assay's own counts with all modules that it imports, without comments and docstrings;
     another one by the bytes of its file and by the modules of Assay that the file imports.
     """
     trunk = find(protocol.trunk)
-    parts: list[object] = [trunk, samplers[protocol.sampler]]
+    parts: list[object] = [trunk, samplers[method.sampler or protocol.sampler]]
     parts += method.loss.written_in() if method.loss else ()
     parts += [miners[method.miner]] if method.miner else []
+    parts += [method.fitter] if method.fitter else []
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])
     sources = list(dict.fromkeys(_source(part) for part in parts))

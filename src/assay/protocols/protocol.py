@@ -1,13 +1,14 @@
 """A protocol: its settings, its fingerprint, its JSON."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from decimal import Decimal
-from typing import Any, Literal, TypeVar, cast
+from typing import Any, Literal, cast
 
 from assay.errors import BadInput
 from assay.hashing import digest, plain
+from assay.protocols.by_method import frozen
 from assay.space import Parameters, Space, Value
 
 Modality = Literal["drawing", "photo", "features"]
@@ -149,6 +150,8 @@ class Protocol:
         similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
         sampler: name of the sampler, which draws the training batches.
+        refresh: training steps between two times that a sampler with a fresh memory bank embeds all
+            training samples and plans its batches; None is one pass.
         iterations: training steps in an epoch; None is one pass over the images of the training
             fold.
         shortest_epoch: fewest steps of an epoch that is one pass; None is `auto`.
@@ -204,6 +207,7 @@ class Protocol:
     augment: Augment = Augment()
     folds: int = 4
     sampler: str = "balanced"
+    refresh: int | None = None
     batch: Batch = Batch()
     optimiser: Optimiser = Optimiser()
     iterations: int | None = 100
@@ -233,8 +237,8 @@ class Protocol:
     about: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "exceptions", _frozen(self.exceptions))
-        object.__setattr__(self, "given", _frozen(self.given))
+        object.__setattr__(self, "exceptions", frozen(self.exceptions))
+        object.__setattr__(self, "given", frozen(self.given))
         for method, own in self.exceptions.items():
             for path, value in own.items():
                 if path.partition(".")[0] in SAME_FOR_ALL:
@@ -259,8 +263,13 @@ class Protocol:
         return replace(self, **{name: getattr(usual, name) for name in NOT_ASKED}).fingerprint
 
     def to_json(self) -> dict[str, Any]:
-        """Return every field as a preregistration has it."""
-        return cast("dict[str, Any]", plain(_as_json(vars(self))))
+        """Return every field as a preregistration has it, without `LATER` at neutral values."""
+        told = {
+            name: value
+            for name, value in vars(self).items()
+            if name not in LATER or value != NEUTRAL[name]
+        }
+        return cast("dict[str, Any]", plain(_as_json(told)))
 
     @property
     def folds_of_a_trial(self) -> int:
@@ -315,6 +324,7 @@ NEUTRAL: dict[str, Any] = {
     "stored": None,
     "form": "pixels",
     "similarity": "cosine",
+    "refresh": None,
     "shortest_epoch": 1,
     "searches": 1,
     "search": "bayesian",
@@ -333,6 +343,12 @@ NEUTRAL: dict[str, Any] = {
 }
 
 
+LATER = ("refresh",)
+"""Fields that were added after the format of preregistrations. At its neutral value such a field is
+left out there, so that older ones are what they were.
+"""
+
+
 def settings_of(protocol: Protocol, leave_out: Sequence[str]) -> dict[str, Any]:
     """Return the settings of a protocol as JSON has them, without those at neutral values."""
     own = {name: value for name, value in vars(protocol).items() if name not in leave_out}
@@ -349,35 +365,6 @@ def _without_neutral(settings: Mapping[str, Any], path: str = "") -> dict[str, A
 
 
 # --- Settings of single methods ---
-
-
-V = TypeVar("V")
-
-
-class FrozenMapping(Mapping[str, V]):
-    """A mapping that cannot be changed, and keeps the order in which it was written."""
-
-    def __init__(self, values: Mapping[str, V]) -> None:
-        self._values = dict(values)
-
-    def __getitem__(self, name: str) -> V:
-        return self._values[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._values)
-
-    def __len__(self) -> int:
-        return len(self._values)
-
-    def __hash__(self) -> int:
-        return hash(frozenset(self._values.items()))
-
-    def __repr__(self) -> str:
-        return repr(self._values)
-
-
-def _frozen(by_method: Mapping[str, Mapping[str, V]]) -> FrozenMapping[FrozenMapping[V]]:
-    return FrozenMapping({method: FrozenMapping(own) for method, own in by_method.items()})
 
 
 def _as_json(fields: Mapping[str, Any]) -> dict[str, Any]:

@@ -113,9 +113,9 @@ class FirstStep:
 class ResolvedProtocol(Protocol):
     """A protocol in which nothing is left open, for one modality of data and one trunk.
 
-    `weights` is the hash of the trunk's weights, or `none`. Four fields may be None, which is a
-    value there: `iterations` (an epoch is one pass), `stored` (as large as `size`), `trial_folds`
-    (all folds), `prune` (never).
+    `weights` is the hash of the trunk's weights, or `none`. Five fields may be None, which is a
+    value there: `iterations` (an epoch is one pass), `refresh` (once a pass), `stored` (as large as
+    `size`), `trial_folds` (all folds), `prune` (never).
     """
 
     frozen: Frozen = field()

@@ -218,6 +218,7 @@ _RANGES = {
     "dim": (1, 65_536),
     "folds": (2, 1_000),
     "iterations": (1, 10_000_000),
+    "refresh": (1, 100_000),
     "shortest_epoch": (1, 10_000_000),
     "epochs": (1, 1_000_000),
     "validate_every": (1, 1_000_000),

@@ -94,7 +94,7 @@ class AnnouncedMethod(Record):
         name: name of the method; a twin has a suffix.
         baseline: whether nothing is trained.
         source: hash of the files in which it is written.
-        head: the layer after the trunk.
+        head: the layer after the trunk: `linear` where it is trained by steps.
         about: one line for lists.
         miner: name of its miner.
         fixed: parameters that the method fixes.
@@ -103,6 +103,7 @@ class AnnouncedMethod(Record):
         defaults: parameters of trial 0.
         departures: differences to the paper.
         paper: the paper it follows.
+        sampler: name of its own sampler; None: the protocol's.
     """
 
     name: str
@@ -117,6 +118,7 @@ class AnnouncedMethod(Record):
     defaults: Mapping[str, Value]
     departures: tuple[str, ...]
     paper: Paper | None
+    sampler: str | None = None
 
 
 @dataclass(frozen=True)

@@ -61,7 +61,7 @@ class Run(Document):
         source: hash of the method's source.
         parameters: parameters of the method.
         batch: classes x images per class.
-        fold: fold that is validated; None where one run stands for all, see `assay.run.baseline`.
+        fold: fold that is validated; None where one run stands for all (run/closed_form.py).
         seed: seed of everything random in the run.
         environment: where it runs.
     """

@@ -1,7 +1,7 @@
 """Measured runs, and the tasks on their models once the seal of a study is open."""
 
 from assay.records.store import Keep
-from assay.run.baseline import single_model, single_vectors
+from assay.run.closed_form import single_model, single_vectors
 from assay.run.shares import SharesOfTasks
 from assay.run.testing import (
     CheckpointScoring,

@@ -1,6 +1,6 @@
 """A finished run of a store, and the model that it trained."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -100,7 +100,8 @@ class FinishedRun:
         own, given = self.trained.state(), model.state()
         width, inputs = self.trained.architecture.dim, model.architecture.inputs
         dim = min(width, self.protocol.dim or width)
-        expected = Architecture.whole(self.protocol, inputs, dim)
+        head = replace(self.trained.architecture, dim=dim)
+        expected = Architecture.whole(self.protocol, inputs).with_head_of(head)
         own |= {name: own[name][:dim] for name in ("head.weight", "head.bias") if name in own}
         if self.protocol.frozen == "trunk" and expected.trunk != "identity":
             given = {name: one for name, one in given.items() if not name.startswith("trunk.")}

@@ -34,7 +34,7 @@ from assay.records.ledger import Receipt
 from assay.records.lines import ReproductionScores
 from assay.records.run import WEIGHTS
 from assay.records.store import Store, place_file
-from assay.run.baseline import single_vectors
+from assay.run.closed_form import single_vectors
 from assay.train import mean_scores, with_counts
 from assay.workers import Needs
 

@@ -27,7 +27,13 @@ from assay.metrics.metric import choose_metrics
 from assay.model import Architecture, Model, pack_model, untrained_model, with_trunk
 from assay.records.run import CHECKPOINTS, WEIGHTS, Run, RunResult, Timing
 from assay.records.store import Keep, Store
-from assay.run.baseline import compute_baseline, folds_of_run, single_vectors
+from assay.run.closed_form import (
+    fit_closed_form,
+    fit_head,
+    fitted,
+    folds_of_run,
+    single_vectors,
+)
 from assay.run.shares import ShareFile
 from assay.run.testing import HalfLabels
 from assay.train import (
@@ -158,7 +164,7 @@ def compute(runs: Sequence[Run], view: View, workspace: Workspace | None = None)
     that was killed resumes.
     """
     if methods[runs[0].method].loss is None:
-        fits = [_compute_baseline(run, view, workspace) for run in runs]
+        fits = [_fit_closed_form(run, view, workspace) for run in runs]
     else:
         fits = _train(runs, view, workspace)
     for run, found in zip(runs, fits, strict=True):
@@ -178,7 +184,10 @@ def train_alone(
 
     `inputs` are the channels of the images, or the width of the vectors, that the model takes.
     """
-    trainee = replace(make_trainee(run, read_pack(view)), on_epoch=on_epoch)
+    pack = read_pack(view)
+    if methods[run.method].loss is None:
+        return _with_trunk(run, fit_closed_form(run, pack), inputs)
+    trainee = replace(make_trainee(run, pack), on_epoch=on_epoch)
     return _train_one(run, trainee, inputs, resume_file)
 
 
@@ -190,8 +199,13 @@ def train_on_all(
     on_epoch: OnEpoch = ignore_epoch,
     resume_file: ResumeFile | None = None,
 ) -> tuple[Model, Fit]:
-    """Train the model of a run on all samples of a view for so many epochs, without validation."""
+    """Train the model of a run on all samples of a view for so many epochs, without validation.
+
+    A head in closed form is fitted on all of them.
+    """
     rows = np.arange(len(view.y))
+    if methods[run.method].loss is None:
+        return _with_trunk(run, fitted(fit_head(run, view, rows)[0], {}), inputs)
     trainee = _trainee(run, view, rows, view.rows(rows[:0]))
     trainee = replace(trainee, on_epoch=on_epoch, epochs=epochs)
     return _train_one(run, trainee, inputs, resume_file)
@@ -202,6 +216,11 @@ def _train_one(
 ) -> tuple[Model, Fit]:
     device = torch.device(run.environment.device)
     [found] = fit([trainee], OneNetwork(run.protocol, run.batch, device), resume_file)
+    return _with_trunk(run, found, inputs)
+
+
+def _with_trunk(run: Run, found: Fit, inputs: int) -> tuple[Model, Fit]:
+    """Return the model of a result with its trunk, and the result."""
     model = Model(found.architecture)
     model.load_state_dict(found.weights)
     return with_trunk(model, run.protocol, inputs), found
@@ -223,11 +242,13 @@ def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None 
 def _trainee(run: Run, view: View, train: Rows, validation: View) -> Trainee:
     """Build the model, the loss and the miner of a run from its seed."""
     protocol = run.protocol
-    seed_torch(derive(run.seed, "model"))
-    model = untrained_model(Architecture.under(protocol, view.inputs), protocol.weights)
     seed_torch(derive(run.seed, "method"))
     method = assemble(methods[run.method], run.parameters, protocol)
-    method.loss.setup(protocol.dim, len(np.unique(view.y[train])))
+    shape = method.loss.head(protocol.dim)
+    method.loss.setup(shape.dim, len(np.unique(view.y[train])))
+    seed_torch(derive(run.seed, "model"))
+    model = untrained_model(Architecture.under(protocol, view.inputs, shape), protocol.weights)
+    method.loss.prepare(len(train), model.trunk.features)
     return Trainee(model, method, view, train, validation, run.seed)
 
 
@@ -304,8 +325,8 @@ def _fit(
     return fits
 
 
-def _compute_baseline(run: Run, view: View, workspace: Workspace | None) -> Fit:
-    found = compute_baseline(run, view)
+def _fit_closed_form(run: Run, view: View, workspace: Workspace | None) -> Fit:
+    found = fit_closed_form(run, view)
     for folder in workspace.checkpoints([run], found.architecture) if workspace else ():
         folder.keep(0, found.weights)
     return found

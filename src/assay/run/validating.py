@@ -13,7 +13,7 @@ from assay.metrics import evaluate
 from assay.model import read_model
 from assay.records.run import WEIGHTS, Run
 from assay.records.store import Store
-from assay.run.baseline import folds_of_run
+from assay.run.closed_form import folds_of_run
 from assay.workers import Needs
 
 

@@ -1,11 +1,12 @@
 """The interface of a sampler, and the registry that the modules of this folder fill."""
 
-from collections.abc import Iterator
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterator
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.bank import Bank
 from assay.errors import BadInput
 from assay.registry import Registry
 
@@ -34,7 +35,54 @@ class Sampler(Protocol):
         """
 
 
-AnySampler = TypeVar("AnySampler", bound=Sampler)
+class Planner(Protocol):
+    """A function that plans batches from the memory bank: from where all training samples lie.
+
+    Everything random in it comes from `draw`: equal arguments give equal batches. It is declared
+    with `plans`, which says which bank it gets.
+    """
+
+    __doc__: str | None
+
+    def __call__(
+        self, bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
+    ) -> Indices:
+        """Return `count` batches (count, classes x images), each of rows of the bank.
+
+        Args:
+            bank: embeddings and labels of all training samples.
+            batch: classes x images per class.
+            count: number of batches.
+            draw: generator of everything random.
+        """
+
+
+AnyPlanner = TypeVar("AnyPlanner", bound=Planner)
+
+BankKind = Literal["kept", "fresh"]
+"""`kept`: the bank is embedded once, before training; each step then replaces the rows of its
+batch; the batches of an epoch are planned at its start. `fresh`: the whole bank is embedded again
+each `refresh` steps of the protocol (a pass, unless it says otherwise), and the batches up to the
+next time are planned then.
+"""
+
+
+def plans(bank: BankKind) -> Callable[[AnyPlanner], AnyPlanner]:
+    """Declare that a sampler plans its batches from the memory bank, and from which."""
+
+    def declare(planner: AnyPlanner) -> AnyPlanner:
+        planner.bank = bank  # type: ignore[attr-defined]
+        return planner
+
+    return declare
+
+
+def bank_of(sampler: "Sampler | Planner") -> BankKind | None:
+    """Return which bank a sampler plans its batches from; None: it needs none."""
+    return getattr(sampler, "bank", None)
+
+
+AnySampler = TypeVar("AnySampler", bound="Sampler | Planner")
 
 
 def fixed_pattern(sampler: AnySampler) -> AnySampler:
@@ -44,11 +92,11 @@ def fixed_pattern(sampler: AnySampler) -> AnySampler:
     0 .. C-1, each M times, up to the names of the classes. Heads on vectors train faster with such
     batches, where the loss has no weights for classes.
     """
-    sampler.fixed_pattern = True  # type: ignore[attr-defined]
+    sampler.fixed_pattern = True  # type: ignore[union-attr]
     return sampler
 
 
-def has_fixed_pattern(sampler: Sampler) -> bool:
+def has_fixed_pattern(sampler: "Sampler | Planner") -> bool:
     """Return whether a sampler declares that all batches have the same pattern of labels."""
     return getattr(sampler, "fixed_pattern", False)
 
@@ -66,4 +114,4 @@ def check_pattern(name: str, labels: Indices, batch: tuple[int, int]) -> None:
         )
 
 
-samplers = Registry[Sampler]("sampler")
+samplers = Registry[Sampler | Planner]("sampler")

@@ -133,7 +133,7 @@ class Conditions:
     @property
     def frozen_trunk(self) -> FrozenTrunk:
         """The trunk of the protocol as it is before training."""
-        whole = Architecture.whole(self.resolved, self.trainval.inputs, 0)
+        whole = Architecture.whole(self.resolved, self.trainval.inputs)
         return FrozenTrunk(whole, self.resolved.weights, self.device, self.resolved.seed)
 
     @cached_property

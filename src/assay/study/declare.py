@@ -57,7 +57,7 @@ def declare(
         studies=tuple(own.values()),
         announcements=tuple(announcements),
         methods=tuple(own),
-        trained=tuple(design.name for design in designs if design.method.loss is not None),
+        trained=tuple(design.name for design in designs if not design.method.baseline),
         protocol=protocol.fingerprint,
         question=question,
         trainval=trainval,
@@ -100,9 +100,7 @@ def reference_of(designs: Sequence[Design], wanted: str | None) -> str | None:
 
     It is the wanted one, or above ten methods `contrastive` or the first.
     """
-    trained = [
-        design.name for design in designs if design.method.loss is not None and not design.twin
-    ]
+    trained = [design.name for design in designs if not (design.method.baseline or design.twin)]
     if wanted is not None and wanted not in trained:
         raise BadInput(
             f"--reference {wanted}: name a trained method of this bench:"

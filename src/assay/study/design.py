@@ -134,7 +134,7 @@ class Design:
 
     @property
     def dim(self) -> int:
-        """Width of a single model's vector; 0: all features of the trunk."""
+        """Width of a single model's vector at most; 0: all features of the trunk."""
         return 0 if self.method.head == "none" else self.protocol.dim
 
     @property
@@ -200,7 +200,8 @@ class Design:
 
         The result of a run does not depend on the others of its task.
         """
-        own = self.method.loss is not None and self.method.loss.__module__.startswith("assay.")
+        part = self.method.loss or self.method.fitter
+        own = part is not None and part.__module__.startswith("assay.")
         tasks = max(1, min(parts, len(runs) // FEWEST_STACKED), math.ceil(len(runs) / STACKED))
         many = math.ceil(len(runs) / tasks) if self.conditions.on_vectors and own else 1
         return [tuple(runs[start : start + many]) for start in range(0, len(runs), max(1, many))]
@@ -216,7 +217,7 @@ class Design:
             has = "random" if found == "random" else "pretrained"
             reason = f"the trunk {self.protocol.trunk!r} has {has} weights here"
         others = [
-            name for name, other in methods.items() if other.loss is None and other.starts == found
+            name for name, other in methods.items() if other.baseline and other.starts == found
         ]
         raise BadInput(
             f"{self.method.name}: {reason}, so it is not {self.method.name}; use"
@@ -228,7 +229,7 @@ class Design:
         own = self.method
         return AnnouncedMethod(
             name=self.name,
-            baseline=own.loss is None,
+            baseline=own.baseline,
             source=self.source,
             head=own.head,
             about=own.about,
@@ -239,6 +240,7 @@ class Design:
             defaults=self.first,
             departures=departures(own),
             paper=own.paper,
+            sampler=own.sampler,
         )
 
 

@@ -145,7 +145,7 @@ def train_final(
     """
     check_out(out, replace_model)
     design, epochs = _design(finished, device, imports), finished.epochs
-    if not epochs:
+    if not epochs and design.method.loss is not None:
         raise BadInput(
             f"{finished.record.method}: most runs of the study were best before any training (epoch"
             f" 0), so there is nothing to train; see {finished.store.root}/report"

@@ -95,7 +95,7 @@ def train_one(
     """
     check_out(out, replace_model)
     conditions = design.conditions
-    if design.method.loss is None:
+    if design.method.baseline:
         raise BadInput(
             f"{design.method.name} is not trained; `assay embed` takes a pretrained trunk by its"
             " name"

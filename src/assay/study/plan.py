@@ -7,17 +7,19 @@ from typing import cast
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from assay.data.dataset import Labels, Pixels
 from assay.data.packs import View, expected_bytes
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
+from assay.heads import HeadShape
 from assay.methods import assemble, defaults
-from assay.model import Architecture, untrained_model
+from assay.model import Architecture, Model, untrained_model
 from assay.protocols import FirstStep, Protocol
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import OneNetwork, Trainee, draw_batches, iterations_of
+from assay.train import Batches, OneNetwork, Trainee, iterations_of
 from assay.trunks import build
 
 STEPS, FEWEST = 12, 2
@@ -55,7 +57,7 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     )
     view, reading = _sample(conditions, rows)
     seconds, size = _measure(conditions, view, designs)
-    trained = [design for design in designs if design.trials]
+    trained = [design for design in designs if design.iterations_of_run]
     work = sum(design.runs for design in trained) * seconds
     kept = sum(
         design.budget.searches
@@ -124,28 +126,38 @@ def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
 def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) -> tuple[float, int]:
     """Return the seconds of one run, and the bytes of a model."""
     protocol, device = conditions.resolved, torch.device("cpu")
-    model = untrained_model(Architecture.under(protocol, sample.inputs), protocol.weights)
-    weights = sum(parameter.numel() for parameter in model.parameters()) * 4
-    design = next((design for design in designs if design.trials), None)
+    design = next((design for design in designs if design.iterations_of_run), None)
     if design is None:
-        return 0.0, weights
+        usual = Architecture.under(protocol, sample.inputs, HeadShape((protocol.dim,)))
+        return 0.0, _bytes_of_weights(untrained_model(usual, protocol.weights))
     method = assemble(design.method, defaults(design.method, protocol), protocol)
-    method.loss.setup(protocol.dim, int(sample.y.max()) + 1)
+    shape = method.loss.head(protocol.dim)
+    method.loss.setup(shape.dim, int(sample.y.max()) + 1)
+    model = untrained_model(Architecture.under(protocol, sample.inputs, shape), protocol.weights)
+    method.loss.prepare(len(sample.y), model.trunk.features)
     trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, seed=0)
     network = OneNetwork(protocol, design.batch, device)
     network.open(1, STEPS)
     network.add(0, trainee, done=0)
-    batches = draw_batches(trainee.y, protocol, design.batch, trainee.seed)
+
+    def embed() -> Tensor:
+        return embed_samples(model, sample.x, model.architecture.size, device)
+
+    batches = Batches(trainee, model, protocol, design.batch, device)
     with torch_threads(protocol.threads):
-        training = _seconds(lambda: network.step({0: next(batches)}))
-        looking = _seconds(
-            lambda: embed_samples(model, sample.x, model.architecture.size, device)
-        ) / len(sample.y)
+        looking = _seconds(embed) / len(sample.y)
+        training = _seconds(lambda: network.step({0: batches.draw()}))
     validations = 1 + protocol.epochs // protocol.validate_every
     validated = len(conditions.trainval.y) / protocol.folds
     trained = len(conditions.trainval.y) - round(validated)
     steps = protocol.epochs * iterations_of(protocol, trained, design.batch)
-    return steps * training + validations * validated * looking, weights
+    refreshed = steps // batches.steps_of_bank * trained if batches.steps_of_bank else 0
+    seconds = steps * training + (validations * validated + refreshed) * looking
+    return seconds, _bytes_of_weights(model)
+
+
+def _bytes_of_weights(model: Model) -> int:
+    return sum(parameter.numel() for parameter in model.parameters()) * 4
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -96,7 +96,7 @@ def with_published(design: Design) -> Design:
             f"{given} is not the data of {design.conditions.protocol.name}; use --protocol"
             f" reality-check/{given}"
         )
-    found = {} if design.method.loss is None else best_parameters(design.method.name, data)
+    found = {} if design.method.baseline else best_parameters(design.method.name, data)
     if found is None:
         raise BadInput(
             f"{design.method.name}: no parameters were published for {data}; those that have some"

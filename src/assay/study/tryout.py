@@ -1,9 +1,9 @@
 """Each method tried on a few small batches before anything is announced.
 
 A loss that fails would else be found by every run of its study, and a wrong sampler after the
-announcement. The batches have the labels that the protocol's sampler draws from the first fold, and
-random vectors in place of embeddings. Nothing is written, and the random numbers of this process
-stay as they were.
+announcement. The batches have the labels that the sampler draws from the first fold, and random
+vectors in place of features and embeddings. Nothing is written, and the random numbers of this
+process stay as they were.
 """
 
 import inspect
@@ -11,26 +11,35 @@ import random
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 
 import numpy as np
 import torch
-from torch import Tensor
+import torch.nn.functional as F
+from torch import nn
 
+from assay.bank import Bank
+from assay.data.dataset import Labels
 from assay.data.packs import renumber
 from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
-from assay.losses.loss import Loss
-from assay.methods import BuiltMethod, assemble, samplers
-from assay.samplers.sampler import check_pattern, has_fixed_pattern
+from assay.losses.loss import Loss, Seen
+from assay.methods import BuiltMethod, assemble, fitter_of, samplers
+from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
-from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import draw_batches, groups_of
+from assay.train import Drawn, check_plan, draw_batches, groups_of
 
 DRAWS = 3
 """Batches that a method is tried on: a memory of past batches is used from the second one on."""
+
+FEATURES = 128
+"""Width of the random vectors that stand for features."""
+
+FEW = 512
+"""Samples that a head in closed form is tried on at most."""
 
 NOTHING_LOST = "Fix it and run the same command again; nothing was begun"
 NO_ROOM = "Set a smaller dim, batch or parameter: nothing was begun"
@@ -41,43 +50,63 @@ def try_methods(designs: Sequence[Design]) -> None:
 
     Methods that share conditions and batch are tried on the same batches.
     """
-    drawn: dict[tuple[int, tuple[int, int]], _Drawn] = {}
+    drawn: dict[tuple[int, tuple[int, int], str | None], _Drawn] = {}
     for design in designs:
-        if design.method.loss is not None:
-            key = id(design.conditions), design.batch
+        if not design.method.baseline:
+            key = id(design.conditions), design.batch, design.method.sampler
             if key not in drawn:
-                drawn[key] = _draw(design.conditions, design.batch)
+                drawn[key] = _draw(design)
             _try(design, design.first, drawn[key])
 
 
 def try_parameters(design: Design, parameters: Parameters) -> None:
     """Raise `BadInput` where the method of a design cannot be trained with these parameters."""
-    _try(design, parameters, _draw(design.conditions, design.batch))
+    _try(design, parameters, _draw(design))
 
 
 @dataclass(frozen=True)
 class _Drawn:
-    """Labels of the first batches of the first fold, and the classes that the fold trains on."""
+    """The first batches of the first fold, and the labels of all samples that it trains on."""
 
-    batches: list[Tensor]
-    classes: int
+    batches: list[Drawn]
+    y: Labels
+
+    @property
+    def classes(self) -> int:
+        """Classes that the fold trains on."""
+        return int(self.y.max()) + 1
+
+    def random_bank(self, dim: int) -> Bank:
+        """Return a memory bank of random vectors, of unit length."""
+        z = F.normalize(torch.randn(len(self.y), dim), dim=1)
+        return Bank(z, torch.from_numpy(self.y), torch.randn(len(self.y), FEATURES))
 
 
-def _draw(conditions: Conditions, batch: tuple[int, int]) -> _Drawn:
-    """Return the labels of the first batches of the first fold.
+def _draw(design: Design) -> _Drawn:
+    """Return the first batches of the first fold.
 
     Raise `BadInput` where the sampler fails, or draws other batches than it declares.
     """
+    conditions, batch = design.conditions, design.batch
     protocol, trainval = conditions.resolved, conditions.trainval
     y = renumber(trainval.y[folds(trainval, protocol.folds)[0].train])
-    name, found = protocol.sampler, []
+    name, drawn = design.method.sampler or protocol.sampler, _Drawn([], y)
+    if design.method.loss is None:
+        return drawn
     try:
-        batches = draw_batches(y, protocol, batch, protocol.seed)
-        for _ in range(DRAWS):
-            _, labels = next(batches)
+        found: Iterator[Drawn]
+        if bank_of(samplers[name]) is None:
+            found = draw_batches(y, name, batch, protocol.seed)
+        else:
+            with _random_numbers_kept(torch.device("cpu")):
+                bank, draw = drawn.random_bank(design.dim), np.random.default_rng(protocol.seed)
+            plan: Planner = samplers[name]  # type: ignore[assignment]
+            rows = check_plan(plan(bank, batch, DRAWS, draw), f"the sampler {name}", DRAWS, len(y))
+            found = iter([Drawn(own, y[own]) for own in rows])
+        for rows, of_rows in islice(found, DRAWS):
+            drawn.batches.append(Drawn(rows, of_rows))
             if has_fixed_pattern(samplers[name]):
-                check_pattern(name, labels, batch)
-            found.append(torch.from_numpy(labels))
+                check_pattern(name, of_rows, batch)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
@@ -85,21 +114,25 @@ def _draw(conditions: Conditions, batch: tuple[int, int]) -> _Drawn:
             f"the sampler {name} fails on a batch of {_shape(batch)} samples:"
             f" {in_one_line(error)}. {NOTHING_LOST}"
         ) from error
-    return _Drawn(found, int(y.max()) + 1)
+    return drawn
 
 
 def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
     """Take a step on each batch; raise `BadInput` where one fails or none gives a number."""
     method, device = design.method, torch.device(design.conditions.device)
-    assert method.loss is not None
+    if method.loss is None:
+        _try_fitter(design, parameters, drawn)
+        return
     values = []
     with _random_numbers_kept(device), torch_threads(design.protocol.threads):
         try:
             built = assemble(method, parameters, design.protocol)
-            built.loss.setup(design.dim, drawn.classes)
+            built.loss.setup(built.loss.head(design.dim).dim, drawn.classes)
+            built.loss.prepare(len(drawn.y), FEATURES)
             built.loss.to(device)
-            for y in drawn.batches:
-                values.append(_step(design, built, y.to(device)))
+            batches = _refresh(design, built.loss, drawn) or drawn.batches
+            for number, batch in enumerate(batches):
+                values.append(_step(design, built, batch, number))
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
@@ -117,14 +150,58 @@ def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
         )
 
 
-def _step(design: Design, built: BuiltMethod, y: Tensor) -> float:
+def _try_fitter(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
+    """Fit a head to a few random vectors; raise `BadInput` where that fails."""
+    method, y = design.method, torch.from_numpy(drawn.y[:FEW])
+    fit = fitter_of(method, parameters)
+    assert method.fitter is not None and fit is not None
+    with _random_numbers_kept(torch.device("cpu")), torch_threads(design.protocol.threads):
+        try:
+            layer = fit(torch.randn(len(y), FEATURES), y, design.dim)
+            if not 1 <= layer.out_features <= design.dim:
+                raise ValueError(
+                    f"its head has {layer.out_features} outputs, not 1 to {design.dim}"
+                )
+        except BadInput:
+            raise
+        except (Exception, SystemExit) as error:
+            raise BadInput(
+                f"{method.name} fails on {len(y)} random vectors of {FEATURES} numbers:"
+                f" {in_one_line(error, method.fitter.__module__)}. {NOTHING_LOST}"
+            ) from error
+
+
+def _refresh(design: Design, loss: Loss, drawn: _Drawn) -> list[Drawn]:
+    """Refresh the loss from random vectors, if it is refreshed; return the batches that it plans,
+    if any.
+    """
+    if not loss.refreshes:
+        return []
+    bank, draw = drawn.random_bank(loss.head(design.dim).dim), np.random.default_rng(0)
+    loss.refresh(bank, draw)
+    planned = loss.batches(bank, design.batch, DRAWS, draw)
+    if planned is None:
+        return []
+    rows = check_plan(planned, f"{type(loss).__name__}.batches", DRAWS, len(drawn.y))
+    return [Drawn(own, drawn.y[own]) for own in rows]
+
+
+def _step(design: Design, built: BuiltMethod, batch: Drawn, number: int) -> float:
     """Return the loss of random vectors of length about 1, after its backward pass."""
-    leaf_ND = torch.randn(len(y), design.dim, device=y.device) / design.dim**0.5
+    dim, device = built.loss.head(design.dim).dim, torch.device(design.conditions.device)
+    rows, y = (torch.from_numpy(one).to(device) for one in batch)
+    leaf_ND = torch.randn(len(y), dim, device=device) / dim**0.5
     leaf_ND.requires_grad_()
     z_ND = leaf_ND * 1.0  # embeddings are not leaves, so a loss may change them in place
     groups_of([leaf_ND], dict(built.loss.named_parameters()), built, design.protocol)
-    mined = built.miner(z_ND.detach(), y) if built.miner else None
-    value = built.loss(z_ND, y, mined)
+    if built.loss.compares == "seen":
+        head = nn.Linear(FEATURES, dim).to(device)
+        x_NF = torch.randn(len(y), FEATURES, device=device, requires_grad=True)
+        passes = number * len(y) / max(1, int(rows.max()) + 1)
+        value = built.loss.see(Seen(z_ND + 0 * head(x_NF), y, x_NF * 1.0, rows, passes, head))
+    else:
+        mined = built.miner(z_ND.detach(), y) if built.miner else None
+        value = built.loss(z_ND, y, mined)
     if not value.requires_grad:
         raise ValueError(
             "the loss has no gradient; use no .item(), .detach() or numpy on the way, and return"

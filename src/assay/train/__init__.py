@@ -1,12 +1,14 @@
 """Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
-from assay.train.loop import Stepper, draw_batches, fit, iterations_of
-from assay.train.one_network import OneNetwork, set_training, step
+from assay.train.batches import Batches, Drawn, check_plan, draw_batches, iterations_of, sampler_of
+from assay.train.loop import Stepper, fit
+from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
 from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState
 from assay.train.stack import CannotBeTraced, HeadStack, can_stack, floats_of, stack_key
 from assay.train.trainee import OnEpoch, OnValidation, Trainee, ignore_epoch
 from assay.train.validation import (
+    NOTHING_FOUND,
     Fit,
     Validator,
     is_out_of_patience,
@@ -15,20 +17,25 @@ from assay.train.validation import (
 )
 
 __all__ = [
+    "NOTHING_FOUND",
     "SAVE_AFTER",
+    "Batches",
     "CannotBeTraced",
     "CheckpointFolder",
+    "Drawn",
     "Fit",
     "HeadStack",
     "OnEpoch",
     "OnValidation",
     "OneNetwork",
+    "ReadBatch",
     "ResumeFile",
     "SavedState",
     "Stepper",
     "Trainee",
     "Validator",
     "can_stack",
+    "check_plan",
     "draw_batches",
     "fit",
     "floats_of",
@@ -39,6 +46,7 @@ __all__ = [
     "make_optimiser",
     "mean_scores",
     "optimiser_of",
+    "sampler_of",
     "set_training",
     "stack_key",
     "step",

@@ -5,40 +5,23 @@ vectors at the same time. The loop draws the batches, validates, stops early and
 
 The way of a batch: `ResolvedProtocol.batch_for` gives its shape, classes x images per class
 (called by `Design.batch`, kept in `Run.batch`); `make_trainee` (run/training.py) takes the rows of
-the fold; `draw_batches` here asks the sampler for rows; the stepper gathers and augments these
-samples and embeds them; `Loss.__call__` normalises the embeddings and compares them.
+the fold; `Batches` (train/batches.py) asks the sampler for rows; the stepper gathers and augments
+these samples and embeds them; `Loss.__call__` normalises the embeddings and compares them.
 """
 
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
-from typing import NamedTuple
 from typing import Protocol as Interface
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
-from assay.data.dataset import Labels, Rows
-from assay.errors import BadInput
-from assay.hashing import derive
 from assay.protocols import ResolvedProtocol
-from assay.samplers import samplers
+from assay.train.batches import Batches, Drawn, iterations_of
 from assay.train.resume import ResumeFile, SavedState
 from assay.train.trainee import Trainee
 from assay.train.validation import Fit, Validator, validator_of
-
-
-class Drawn(NamedTuple):
-    """A batch before any sample is read.
-
-    Args:
-        rows: indices into the training samples of the fold.
-        labels: their labels.
-    """
-
-    rows: Rows
-    labels: Labels
 
 
 class Stepper(Interface):
@@ -72,6 +55,9 @@ class Stepper(Interface):
     def step(self, batches: Mapping[int, Drawn]) -> dict[int, float]:
         """Take a step of each model on its batch; return the losses before the step."""
 
+    def outputs(self, number: int) -> Tensor:
+        """Return what the network gave for the batch of the last step, detached."""
+
     def state(self, number: int) -> SavedState:
         """Return all that changes of a model and its method in training."""
 
@@ -100,53 +86,18 @@ def fit(
     queue = _Queue(trainees, stepper, resume_file.load() if resume_file else None)
     on_share(queue.share)
     while queue.active:
-        losses = [stepper.step(queue.next_batches()) for _ in range(queue.iterations)]
-        queue.end_epoch(losses)
+        queue.end_epoch([queue.step() for _ in range(queue.iterations)])
         on_share(queue.share)
         if resume_file and queue.active and queue.just_validated and stepper.can_be_saved:
             resume_file.save(queue.state)
     return [validator.fit for _, validator in sorted(queue.validators.items())]
 
 
-def iterations_of(protocol: ResolvedProtocol, samples: int, batch: tuple[int, int]) -> int:
-    """Return the training steps of an epoch over this many samples.
-
-    The protocol gives their number, or an epoch is one pass. A pass over few samples would end
-    before there is anything to validate, so it has at least `shortest_epoch` steps.
-
-    >>> from dataclasses import replace
-    >>> from assay.protocols import Protocol, resolve
-    >>> from assay.trunks import trunk_facts
-    >>> one_pass = resolve(Protocol("p.v1", iterations=None), "features", trunk_facts)
-    >>> iterations_of(one_pass, 100, (8, 4))
-    3
-    >>> iterations_of(replace(one_pass, shortest_epoch=50), 100, (8, 4))
-    50
-    """
-    if protocol.iterations is not None:
-        return protocol.iterations
-    return max(protocol.shortest_epoch, samples // (batch[0] * batch[1]))
-
-
-def draw_batches(
-    labels: Labels, protocol: ResolvedProtocol, batch: tuple[int, int], seed: int, start: int = 0
-) -> Iterator[Drawn]:
-    """Yield endless batches from the protocol's sampler, without the first `start`.
-
-    `labels` are those of the training samples, numbered from 0. No sample is read: the stepper
-    gathers the samples of its batch.
-    """
-    drawn = samplers[protocol.sampler](labels, batch, derive(seed, "batches"))
-    for rows in islice(drawn, start, None):
-        yield Drawn(rows, labels[rows])
-    raise BadInput(f"the sampler {protocol.sampler} has ended; it must draw batches without end")
-
-
 @dataclass
 class _Active:
     """The batches of a model in training, and how many epochs it has behind it."""
 
-    batches: Iterator[Drawn]
+    batches: Batches
     epoch: int
 
 
@@ -187,9 +138,14 @@ class _Queue:
         epochs = sum(run.epoch for run in self.active.values())
         return (ended + epochs / self._epochs) / (len(self.validators) + len(self._waiting))
 
-    def next_batches(self) -> dict[int, Drawn]:
-        """Draw the next batch of each model."""
-        return {number: next(run.batches) for number, run in self.active.items()}
+    def step(self) -> dict[int, float]:
+        """Take a step of each model on its next batch; return the losses before the step."""
+        drawn = {number: run.batches.draw() for number, run in self.active.items()}
+        losses = self._stepper.step(drawn)
+        for number, run in self.active.items():
+            if run.batches.keeps_bank:
+                run.batches.take_in(drawn[number].rows, self._stepper.outputs(number))
+        return losses
 
     def end_epoch(self, losses: Sequence[Mapping[int, float]]) -> None:
         """Validate if it is time to; models that wait then take the places of ended ones."""
@@ -207,6 +163,7 @@ class _Queue:
     def state(self) -> SavedState:
         """Return all that is needed to go on from the validations that were just made."""
         models = {f"model{number}": self._stepper.state(number) for number in self.active}
+        models |= {f"batches{number}": run.batches.state() for number, run in self.active.items()}
         results = {f"validator{number}": one.state() for number, one in self.validators.items()}
         epochs = [[number, run.epoch] for number, run in self.active.items()]
         return SavedState.join(models | results, epochs=epochs, begun=list(self.validators))
@@ -236,5 +193,6 @@ class _Queue:
         if self.validators[number].done:
             stepper.remove(number)
         else:
-            batches = draw_batches(one.y, protocol, stepper.batch, one.seed, done)
+            drawn = saved.part(f"batches{number}") if saved else None
+            batches = Batches(one, network, protocol, stepper.batch, stepper.device, done, drawn)
             self.active[number] = _Active(batches, epoch)

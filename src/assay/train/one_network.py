@@ -1,7 +1,7 @@
 """Training steps of one network with autograd: any model, any method, any device."""
 
 from collections.abc import Mapping
-from typing import cast
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
@@ -9,10 +9,10 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from assay.data.augment import augment
 from assay.hashing import derive
-from assay.methods import BuiltMethod
+from assay.methods import BuiltMethod, Seen
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
-from assay.train.loop import Drawn
+from assay.train.batches import Drawn
 from assay.train.optimisers import optimiser_of, set_rates
 from assay.train.resume import (
     SavedState,
@@ -65,9 +65,12 @@ class OneNetwork:
         self._crops = torch.Generator().manual_seed(derive(trainee.seed, "augment"))
         model = trainee.model.to(self.device)
         model.eval()  # as validation leaves it; the next step changes that
-        self._network = cast("nn.Module", torch.compile(model)) if self.protocol.compile else model
+        # a loss that sees features asks the model for them, past its compiled form
+        compiles = self.protocol.compile and trainee.method.loss.compares != "seen"
+        self._network = cast("nn.Module", torch.compile(model)) if compiles else model
         trainee.method.loss.to(self.device)
         self._optimiser = optimiser_of(model, trainee.method, self.protocol, done)
+        self._done = done
         return self._network
 
     def remove(self, number: int) -> None:
@@ -81,8 +84,15 @@ class OneNetwork:
             set_training(one.model, protocol)
         set_rates(self._optimiser, protocol.optimiser.schedule, self._steps)
         x = augment(self._x[indices], protocol.augment, protocol.size, self._crops, device)
-        y = torch.from_numpy(labels)
-        return {number: step(self._network, one.method, self._optimiser, x, y, protocol, device)}
+        passes = self._done * len(indices) / len(one.train)
+        self._done += 1
+        taken = ReadBatch(x, torch.from_numpy(labels), torch.from_numpy(indices), passes)
+        value, self._z = step(self._network, one.method, self._optimiser, taken, protocol, device)
+        return {number: value}
+
+    def outputs(self, number: int) -> Tensor:
+        """Return what the network gave for the last batch."""
+        return self._z
 
     def state(self, number: int) -> SavedState:
         """Return weights and buffers, what the optimiser has gathered, and the generators."""
@@ -117,23 +127,48 @@ def set_training(model: Model, protocol: ResolvedProtocol) -> None:
                 module.eval()
 
 
+class ReadBatch(NamedTuple):
+    """A batch that was read, as a step takes it.
+
+    Args:
+        x: samples, augmented.
+        y: labels.
+        rows: numbers of the samples among the training samples of the fold.
+        passes: passes over the training samples that were made before.
+    """
+
+    x: Tensor
+    y: Tensor
+    rows: Tensor
+    passes: float
+
+
 def step(
     network: nn.Module,
     method: BuiltMethod,
     optimiser: torch.optim.Optimizer,
-    x: Tensor,
-    y: Tensor,
+    batch: ReadBatch,
     protocol: ResolvedProtocol,
     device: torch.device,
-) -> float:
-    """Take one training step on a batch; return the loss before the step."""
-    with torch.autocast(
+) -> tuple[float, Tensor]:
+    """Take one training step on a batch; return the loss before the step, and the embeddings."""
+    autocast = torch.autocast(
         device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
-    ):
-        z, y = network(x.to(device)), y.to(device)
-    mined = method.miner(z.detach(), y) if method.miner else None
-    value = method.loss(z, y, mined)
+    )
+    y = batch.y.to(device)
+    if method.loss.compares == "seen":
+        model = cast("Model", network)
+        with autocast:
+            x = model.features(batch.x.to(device))
+            z = model.embed_features(x)
+        rows = batch.rows.to(device)
+        value = method.loss.see(Seen(z, y, x, rows, batch.passes, model.embed_features))
+    else:
+        with autocast:
+            z = network(batch.x.to(device))
+        mined = method.miner(z.detach(), y) if method.miner else None
+        value = method.loss(z, y, mined)
     optimiser.zero_grad()
     value.backward()  # type: ignore[no-untyped-call]
     optimiser.step()
-    return value.item()
+    return value.item(), z.detach()

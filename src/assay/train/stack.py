@@ -26,10 +26,10 @@ from assay.hashing import digest
 from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import check_pattern, has_fixed_pattern
-from assay.train.loop import Drawn, draw_batches, iterations_of
+from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
+from assay.train.batches import Drawn, draw_batches, iterations_of, sampler_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
-from assay.train.resume import SavedState, own_attributes
+from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
 from assay.train.trainee import Trainee
 
@@ -60,24 +60,26 @@ class CannotBeTraced(Exception):
 def can_stack(trainee: Trainee, device: torch.device) -> bool:
     """Return whether this is a head on vectors, trained by a method of Assay's own.
 
-    Assay's losses and miners are functions of their arguments. A user's own may count its calls or
-    draw numbers, which a trace would not see.
+    Assay's losses and miners are functions of their arguments, but for those that remember past
+    batches. A user's own may count its calls or draw numbers, which a trace would not see.
     """
     loss, miner = trainee.method.loss, trainee.method.miner
     own = all(
         type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
     )
-    on_vectors = trainee.model.architecture.trunk == "identity" and device == CPU
-    return on_vectors and own and not list(loss.buffers())
+    head = trainee.model.architecture
+    plain = head.bias and not head.dropout
+    on_vectors = head.trunk == "identity" and device == CPU
+    return on_vectors and plain and own and not loss.remembers and loss.compares != "seen"
 
 
 def stack_key(trainee: Trainee, protocol: ResolvedProtocol, batch: tuple[int, int]) -> Hashable:
     """Return all that heads must agree on to share a stack.
 
-    These are the shapes of the loss's own weights, the steps of an epoch, and what loss and miner
-    hold beside real numbers.
+    These are the shapes of the loss's own weights and buffers, the steps of an epoch, and what loss
+    and miner hold beside real numbers.
     """
-    shapes = tuple(tuple(weight.shape) for weight in trainee.method.loss.parameters())
+    shapes = tuple(tuple(held.shape) for held in weights_of(trainee.method.loss).values())
     held = _held(trainee.method).items()
     others = {name: value for name, value in held if type(value) is not float}
     return shapes, iterations_of(protocol, len(trainee.train), batch), digest(others)
@@ -141,7 +143,8 @@ class HeadStack:
         x_ND = torch.from_numpy(np.array(first.view.x[:]))  # views are memory-mapped and read-only
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
-        same = has_fixed_pattern(samplers[protocol.sampler]) and not _knows_classes(first)
+        self._sampler = sampler_of(first.method, protocol)
+        same = has_fixed_pattern(samplers[self._sampler]) and not _knows_classes(first)
         self._labels_N = torch.arange(batch[0]).repeat_interleave(batch[1]) if same else None
 
     def open(self, places: int, steps: int) -> None:
@@ -151,11 +154,19 @@ class HeadStack:
         self._optimiser: torch.optim.Optimizer | None = None
         self._weights = _StackedWeights(self._first, places, self._floats_differ)
         one = self._first
-        rows, labels = next(draw_batches(one.y, self.protocol, self.batch, one.seed))
+        rows, labels = self._example()
         if self._labels_N is not None:
-            check_pattern(self.protocol.sampler, labels, self.batch)
+            check_pattern(self._sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
+
+    def _example(self) -> Drawn:
+        """Return a batch to trace a step with; of a sampler with a bank any rows."""
+        one = self._first
+        if bank_of(samplers[self._sampler]) is None:
+            return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
+        rows = np.arange(self.batch[0] * self.batch[1]) % len(one.y)
+        return Drawn(rows, one.y[rows])
 
     def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
         """Put a head into an empty place: its weights become a part of the stack."""
@@ -168,8 +179,9 @@ class HeadStack:
 
     def remove(self, number: int) -> None:
         """Give a head weights of its own again."""
-        for weight in _weights(self._members.pop(number).trainee).values():
-            weight.data = weight.data.clone()
+        trainee = self._members.pop(number).trainee
+        for held in (_weights(trainee) | _buffers(trainee)).values():
+            held.data = held.data.clone()
         self._optimiser = None
 
     def step(self, batches: Mapping[int, Drawn]) -> dict[int, float]:
@@ -183,6 +195,10 @@ class HeadStack:
         for member in self._members.values():
             member.done += 1
         return {number: losses[member.place] for number, member in self._members.items()}
+
+    def outputs(self, number: int) -> Tensor:
+        """Return the embeddings of the last batch of a head."""
+        return self._weights.embedded[self._members[number].place]
 
     def state(self, number: int) -> SavedState:
         """Return the weights of a head and its loss, and what the optimiser has gathered."""
@@ -233,8 +249,11 @@ class HeadStack:
 class _StackedWeights:
     """Weights of heads and of their losses, each kind one tensor with a row for each place.
 
-    With them go their gradients, the floats of loss and miner, and what an optimiser gathers.
+    With them go their gradients, the floats of loss and miner, the buffers of the loss, and what an
+    optimiser gathers. `embedded` are the embeddings of the last step.
     """
+
+    embedded: Tensor
 
     def __init__(self, first: Trainee, places: int, floats_differ: bool) -> None:
         self._loss, self._miner = first.method.loss, first.method.miner
@@ -244,6 +263,10 @@ class _StackedWeights:
             for name, weight in _weights(first).items()
         }
         self._of_loss = [name for name in self._all if name.startswith("loss.")]
+        self._buffers = {
+            name: buffer.detach().repeat(places, *[1] * buffer.ndim)
+            for name, buffer in _buffers(first).items()
+        }
         floats = floats_of(first.method) if floats_differ else {}
         self._floats = {name: torch.full((places,), value) for name, value in floats.items()}
         self._slopes = {name: torch.zeros_like(weight) for name, weight in self._all.items()}
@@ -262,6 +285,8 @@ class _StackedWeights:
             row.copy_(weight.detach())
             weight.data = row
             self.gathered.pop(row, None)
+        for name, buffer in _buffers(trainee).items():  # a refresh then fills the row
+            buffer.data = self._buffers[name][place].copy_(buffer)
         floats = floats_of(trainee.method)
         for name, values in self._floats.items():
             values[place] = floats[name]
@@ -277,7 +302,8 @@ class _StackedWeights:
 
         Raise `CannotBeTraced` if an operation depends on values or cannot be stacked.
         """
-        names, floats = [name.removeprefix("loss.") for name in self._of_loss], list(self._floats)
+        held = [*self._of_loss, *self._buffers]
+        names, floats = [name.removeprefix("loss.") for name in held], list(self._floats)
 
         def value(z_NK: Tensor, y_N: Tensor, *others: Tensor) -> Tensor:
             own = dict(zip(floats, others, strict=False))
@@ -288,11 +314,12 @@ class _StackedWeights:
             return result
 
         def gradients(z_SNK: Tensor, y: Tensor, *others: Tensor) -> list[Tensor]:
-            own, weights = others[: len(floats)], others[len(floats) :]
+            first, last = len(floats), len(others) - len(self._buffers)
+            own, weights, buffers = others[:first], others[first:last], others[last:]
             leaves = [leaf.detach().requires_grad_() for leaf in (z_SNK, *weights)]
             dims = (0, 0 if y.ndim == 2 else None, *(0 for _ in others))
             values_S = torch.vmap(value, in_dims=dims, randomness="error")(
-                leaves[0], y, *own, *leaves[1:]
+                leaves[0], y, *own, *leaves[1:], *buffers
             )
             slopes = torch.autograd.grad(values_S.sum(), leaves, materialize_grads=True)
             return [values_S.detach(), *slopes]
@@ -315,7 +342,8 @@ class _StackedWeights:
         self, gradients: Gradients, optimiser: torch.optim.Optimizer, x_SND: Tensor, y: Tensor
     ) -> list[float]:
         """Take one training step of all heads; return the losses before the step, by place."""
-        values_S, slope_SNK, *slopes = gradients(self._embed(x_SND), y, *self._others())
+        self.embedded = self._embed(x_SND)
+        values_S, slope_SNK, *slopes = gradients(self.embedded, y, *self._others())
         torch.sum(slope_SNK, dim=1, out=self._slopes["head.bias"])
         product(slope_SNK.transpose(1, 2), x_SND, out=self._slopes["head.weight"])
         for name, slope in zip(self._of_loss, slopes, strict=True):
@@ -325,9 +353,10 @@ class _StackedWeights:
         return losses
 
     def state(self, place: int) -> SavedState:
-        """Return the weights in a place, and what the optimiser has gathered on them."""
+        """Return the weights and buffers in a place, and what the optimiser has gathered."""
         row = self._rows[place]
         tensors = {f"weight/{name}": weight.clone() for name, weight in row.items()}
+        tensors |= {f"buffer/{name}": all_[place].clone() for name, all_ in self._buffers.items()}
         for name, weight in row.items():
             for kind, value in self.gathered.get(weight, {}).items():
                 if isinstance(value, Tensor):
@@ -338,6 +367,9 @@ class _StackedWeights:
         """Set the weights in a place, and what was gathered on them, to a saved state."""
         for path, value in state.tensors.items():
             kind, name = path.split("/", 1)
+            if kind == "buffer":
+                self._buffers[name][place].copy_(value)
+                continue
             weight = self._rows[place][name]
             if kind == "weight":
                 weight.copy_(value)
@@ -351,7 +383,8 @@ class _StackedWeights:
 
     def _others(self) -> list[Tensor]:
         """Return what the traced operations take beside embeddings and labels."""
-        return [*self._floats.values(), *(self._all[name] for name in self._of_loss)]
+        weights = (self._all[name] for name in self._of_loss)
+        return [*self._floats.values(), *weights, *self._buffers.values()]
 
 
 def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
@@ -364,6 +397,11 @@ def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
     }
 
 
+def _buffers(trainee: Trainee) -> dict[str, Tensor]:
+    """Return the buffers of a loss by name."""
+    return {f"loss.{name}": buffer for name, buffer in trainee.method.loss.named_buffers()}
+
+
 def _knows_classes(trainee: Trainee) -> bool:
     """Return whether the loss depends on which classes are in a batch.
 
@@ -372,7 +410,7 @@ def _knows_classes(trainee: Trainee) -> bool:
     """
     loss, classes = trainee.method.loss, int(trainee.y.max()) + 1
     return loss.compares in ("classes", "anything") or any(
-        weight.ndim and len(weight) == classes for weight in loss.parameters()
+        held.ndim and len(held) == classes for held in weights_of(loss).values()
     )
 
 

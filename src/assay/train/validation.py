@@ -17,7 +17,7 @@ from assay.records.run import Checkpoint
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
 
-NOTHING_FOUND = {
+NOTHING_FOUND: dict[str, float] = {
     "precision_at_1": 0.0,
     "r_precision": 0.0,
     "map_at_r": 0.0,

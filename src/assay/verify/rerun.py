@@ -161,9 +161,9 @@ def rerun(
 def _shown_by(repetition: Repetition, computed: _Computed) -> set[str]:
     """Return the key of the study that this machine is shown to compute as the first one did.
 
-    A baseline trains nothing, so its weights show nothing.
+    Where nothing is trained by steps, weights show nothing.
     """
-    trained = not repetition.record.announced.method.baseline
+    trained = repetition.record.announced.method.head == "linear"
     return {repetition.record.key} if trained and computed.same_weights else set()
 
 
@@ -172,7 +172,7 @@ def _controls(others: Sequence[_Chosen], studies: Collection[str]) -> list[_Chos
     found = {
         record.key: (record, place)
         for record, place in others
-        if record.key in studies and not record.announced.method.baseline
+        if record.key in studies and record.announced.method.head == "linear"
     }
     return list(found.values())
 

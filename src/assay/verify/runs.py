@@ -135,7 +135,7 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
     chosen = (result.best_epoch, result.validation)
     if best is not None and (best.epoch, best.validation) != chosen:
         yield "history.jsonl was altered: its best validation is not the result"
-    if history and not study.announced.method.baseline:
+    if history and study.announced.method.head == "linear":
         yield from check_end(history, protocol, diverged=result.status == "diverged")
 
 

@@ -1,0 +1,269 @@
+"""The batches of a training, in order: from a sampler, or planned from the memory bank.
+
+The memory bank holds all training samples as the model embeds them. It is made where the sampler or
+the loss asks for one, and serves both:
+
+- a sampler with a kept bank (`coreset`) has it embedded once, before training; each step then
+  replaces the rows of its batch; all batches of an epoch are planned at its start;
+- a sampler with a fresh bank (`offline_hard`), or a loss that is refreshed, has the whole bank
+  embedded again every so many steps; the batches up to the next time are planned then.
+
+What a training needs in order to resume is the rows of a kept bank and the plan: a refreshed loss
+keeps what it needs in its buffers.
+
+Shapes: N training samples, D dims.
+"""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from assay.bank import Bank
+from assay.data.dataset import Labels, Rows
+from assay.embedding import normalise_for, outputs
+from assay.errors import BadInput
+from assay.hashing import derive
+from assay.heads import joined
+from assay.methods import BuiltMethod
+from assay.model import Model
+from assay.protocols import ResolvedProtocol
+from assay.samplers import samplers
+from assay.samplers.sampler import Planner, Sampler, bank_of
+from assay.train.resume import SavedState
+from assay.train.trainee import Trainee
+
+
+class Drawn(NamedTuple):
+    """A batch before any sample is read.
+
+    Args:
+        rows: indices into the training samples of the fold.
+        labels: their labels.
+    """
+
+    rows: Rows
+    labels: Labels
+
+
+def sampler_of(method: BuiltMethod, protocol: ResolvedProtocol) -> str:
+    """Return the name of the sampler that draws the batches of a method."""
+    return method.sampler or protocol.sampler
+
+
+def iterations_of(protocol: ResolvedProtocol, samples: int, batch: tuple[int, int]) -> int:
+    """Return the training steps of an epoch over this many samples.
+
+    The protocol gives their number, or an epoch is one pass. A pass over few samples would end
+    before there is anything to validate, so it has at least `shortest_epoch` steps.
+
+    >>> from dataclasses import replace
+    >>> from assay.protocols import Protocol, resolve
+    >>> from assay.trunks import trunk_facts
+    >>> one_pass = resolve(Protocol("p.v1", iterations=None), "features", trunk_facts)
+    >>> iterations_of(one_pass, 100, (8, 4))
+    3
+    >>> iterations_of(replace(one_pass, shortest_epoch=50), 100, (8, 4))
+    50
+    """
+    if protocol.iterations is not None:
+        return protocol.iterations
+    return max(protocol.shortest_epoch, samples // (batch[0] * batch[1]))
+
+
+def steps_of_passes(passes: float, samples: int, batch: tuple[int, int]) -> int:
+    """Return the training steps of so many passes over the samples, at least one.
+
+    >>> steps_of_passes(1, 100, (8, 4)), steps_of_passes(0.5, 100, (8, 4))
+    (3, 2)
+    """
+    return max(1, round(passes * samples / (batch[0] * batch[1])))
+
+
+def draw_batches(
+    labels: Labels, sampler: str, batch: tuple[int, int], seed: int, start: int = 0
+) -> Iterator[Drawn]:
+    """Yield endless batches from a sampler that needs no bank, without the first `start`.
+
+    `labels` are those of the training samples, numbered from 0. No sample is read: the stepper
+    gathers the samples of its batch.
+    """
+    draw: Sampler = samplers[sampler]  # type: ignore[assignment]
+    for rows in islice(draw(labels, batch, derive(seed, "batches")), start, None):
+        yield Drawn(rows, labels[rows])
+    raise BadInput(f"the sampler {sampler} has ended; it must draw batches without end")
+
+
+class Batches:
+    """The batches of one training.
+
+    Args:
+        trainee: the model and its samples.
+        network: the model, or the model compiled.
+        protocol: of the training.
+        batch: classes x images per class.
+        device: of the network.
+        done: steps that were taken before.
+        saved: the state to go on from.
+    """
+
+    embedded: int
+    """Samples that were embedded for the bank so far."""
+
+    def __init__(
+        self,
+        trainee: Trainee,
+        network: nn.Module,
+        protocol: ResolvedProtocol,
+        batch: tuple[int, int],
+        device: torch.device,
+        done: int = 0,
+        saved: SavedState | None = None,
+    ) -> None:
+        self._trainee, self._network, self._device = trainee, network, device
+        self._protocol, self._batch, self._done = protocol, batch, done
+        self._loss = trainee.method.loss
+        self._name = sampler_of(trainee.method, protocol)
+        samples = len(trainee.train)
+        self._kind = bank_of(samplers[self._name])
+        self._drawn = (
+            draw_batches(trainee.y, self._name, batch, trainee.seed, done)
+            if self._kind is None
+            else iter(())
+        )
+        one_pass = steps_of_passes(1, samples, batch)
+        kept = self._kind == "kept"
+        epoch = iterations_of(protocol, samples, batch)
+        self._planned_every = epoch if kept else protocol.refresh or one_pass
+        self._refreshed_every = steps_of_passes(self._loss.every, samples, batch)
+        self._z: Tensor | None = None
+        self._plan: Rows | None = None
+        self._plan_of_loss = False
+        self.embedded = 0
+        if saved is not None:
+            self._z, plan = saved.tensors.get("bank"), saved.tensors.get("plan")
+            self._plan = None if plan is None else plan.numpy()
+            self._plan_of_loss = saved.values["of_loss"]
+            self.embedded = saved.values["embedded"]
+
+    @property
+    def steps_of_bank(self) -> int:
+        """Steps between two times that all samples are embedded; 0: once, or never."""
+        every = [self._refreshed_every] if self._loss.refreshes else []
+        if self._kind == "fresh":
+            every.append(self._planned_every)
+        return min(every, default=0)
+
+    @property
+    def keeps_bank(self) -> bool:
+        """Whether `take_in` is to be called with the embeddings of each batch."""
+        return self._kind == "kept"
+
+    def draw(self) -> Drawn:
+        """Return the next batch; refresh the loss and plan batches before it if it is time to."""
+        step = self._done
+        fresh: Bank | None = None
+        if self._loss.refreshes and step % self._refreshed_every == 0:
+            fresh = self._bank()
+            self._loss.refresh(fresh, self._generator("refresh", step // self._refreshed_every))
+            plan = self._planned_by_loss(fresh, step)
+            self._plan_of_loss = plan is not None
+            self._plan = plan if self._plan_of_loss else self._plan
+        if self._kind and not self._plan_of_loss and step % self._planned_every == 0:
+            self._plan = self._planned(fresh, step)
+        self._done += 1
+        if self._plan is None:
+            return next(self._drawn)
+        every = self._refreshed_every if self._plan_of_loss else self._planned_every
+        rows = self._plan[step % every]
+        return Drawn(rows, self._trainee.y[rows])
+
+    def take_in(self, rows: Rows, outputs_ND: Tensor) -> None:
+        """Replace rows of a kept bank by what the network has just given for them."""
+        assert self._z is not None
+        architecture = self._trainee.model.architecture
+        z_ND = outputs_ND
+        if architecture.parts:
+            z_ND = joined(z_ND, architecture.parts, architecture.part_weights)
+        self._z[torch.from_numpy(rows)] = self._as_kept(z_ND)
+
+    def state(self) -> SavedState:
+        """Return all that is needed to go on after the steps so far."""
+        tensors = {} if self._z is None or not self.keeps_bank else {"bank": self._z.clone()}
+        if self._plan is not None:
+            tensors["plan"] = torch.from_numpy(np.ascontiguousarray(self._plan)).clone()
+        return SavedState(tensors, {"embedded": self.embedded, "of_loss": self._plan_of_loss})
+
+    def _bank(self) -> Bank:
+        """Embed all training samples again, as in a validation: without augmentation."""
+        one, model = self._trainee, self._trainee.model
+        samples, size = one.view.rows(one.train).x, model.architecture.size
+        if self._loss.bank_features:
+            x = outputs(_Features(model), samples, size, self._device)
+            with torch.no_grad():
+                z = model.embed_features(x.to(self._device)).cpu()
+        else:
+            x, z = None, outputs(self._network, samples, size, self._device)
+        self.embedded += len(z)
+        self._z = self._as_kept(z)
+        return Bank(self._z, self._labels, x)
+
+    def _as_kept(self, z_ND: Tensor) -> Tensor:
+        z = normalise_for(z_ND.detach().float().cpu(), self._protocol.similarity)
+        return torch.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0)
+
+    def _planned(self, fresh: Bank | None, step: int) -> Rows:
+        """Return the batches up to the next plan, as the sampler plans them."""
+        if fresh is None:
+            known = self.keeps_bank and self._z is not None
+            fresh = Bank(self._z, self._labels) if known and self._z is not None else self._bank()
+        plan: Planner = samplers[self._name]  # type: ignore[assignment]
+        number = step // self._planned_every
+        draw = self._generator("batches", number)
+        return check_plan(
+            plan(fresh, self._batch, self._planned_every, draw),
+            f"the sampler {self._name}",
+            self._planned_every,
+            len(self._trainee.train),
+        )
+
+    def _planned_by_loss(self, bank: Bank, step: int) -> Rows | None:
+        number = step // self._refreshed_every
+        draw = self._generator("batches of the loss", number)
+        plan = self._loss.batches(bank, self._batch, self._refreshed_every, draw)
+        if plan is None:
+            return None
+        name = type(self._loss).__name__
+        return check_plan(plan, f"{name}.batches", self._refreshed_every, len(self._trainee.train))
+
+    @property
+    def _labels(self) -> Tensor:
+        return torch.from_numpy(np.asarray(self._trainee.y))
+
+    def _generator(self, purpose: str, number: int) -> np.random.Generator:
+        return np.random.default_rng(derive(self._trainee.seed, purpose, number))
+
+
+class _Features(nn.Module):
+    """A model up to its head."""
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self._model = model
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self._model.features(x)
+
+
+def check_plan(plan: Rows, who: str, count: int, samples: int) -> Rows:
+    """Return planned batches; raise `BadInput` unless they are `count` batches of row numbers."""
+    right = plan.ndim == 2 and len(plan) == count and np.issubdtype(plan.dtype, np.integer)
+    if not right or plan.shape[1] == 0 or plan.min() < 0 or plan.max() >= samples:
+        raise BadInput(
+            f"{who} planned an array of shape {plan.shape} and type {plan.dtype}; a plan is {count}"
+            f" batches of row numbers from 0 to {samples - 1}"
+        )
+    return plan.astype(np.int64, copy=False)
