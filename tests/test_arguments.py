@@ -169,6 +169,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
         "neg_margin": AT_LEAST_0,
         "regularisation": AT_LEAST_0,
     },
+    "snr_triplet": {"margin": AT_LEAST_0, "regularisation": AT_LEAST_0},
     "soft_triple": {
         "centres": ([1, 10.0, 40], [0, -1, 1.5]),
         "scale": ABOVE_0,
