@@ -649,6 +649,19 @@ def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(
         assert gradient.abs().max() < 1e3
 
 
+@pytest.mark.parametrize("name", ["snr_contrastive", "snr_triplet"])
+def test_an_anchor_without_a_signal_is_compared_with_nothing(name: str) -> None:
+    z, y = batch()
+    z[0] = 1
+    others = torch.tensor([[False, True, True] + [False] * 5])
+    for anchor, costs in ((0, False), (1, True)):
+        mined = Triplets(torch.tensor([anchor]), torch.tensor([3]), others.roll(anchor, 1))
+        loss = build(name, 5, 3, regularisation=0.0)
+        value, gradient = value_and_gradient(loss, z, y, mined)
+        assert (value > 0) == costs
+        assert gradient.ne(0).any() == costs
+
+
 def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences() -> None:
     z = torch.randn(16, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
     y, loss = torch.arange(16) % 4, build("triplet_squared", 8, 4)
