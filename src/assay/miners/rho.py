@@ -63,7 +63,7 @@ class RhoMiner(DistanceWeightedMiner):
         same_PM, log_weight_PM = pairs.positive[anchor_P], log_weight_NM[anchor_P]
         positive_P = _draw_evenly(same_PM, z)
         third_PM = same_PM & ~only(positive_P, same_PM)
-        two_P = ~third_PM.any(1)
+        two_P = ~third_PM.any(1)  # the class has no sample beside anchor and positive
         swapped_P = torch.rand(len(anchor_P), device=z.device) < self.swap_probability
         if references.own is None:
             swapped_P &= ~two_P
