@@ -71,13 +71,14 @@ def snr_contrastive(
     neg_margin: float = 0.9,
     regularisation: float = 0.1,
 ) -> float:
-    def noise_to_signal(row: int, column: int) -> float:
-        noise = [x - y for x, y in zip(case.z[row], case.references[column], strict=True)]
-        return variance(noise) / variance(case.z[row])
-
-    pull = [noise_to_signal(a, p) - pos_margin for a, p in case.positive_pairs]
-    push = [neg_margin - noise_to_signal(a, n) for a, n in case.negative_pairs]
+    pull = [noise_to_signal(case, a, p) - pos_margin for a, p in case.positive_pairs]
+    push = [neg_margin - noise_to_signal(case, a, n) for a, n in case.negative_pairs]
     return mean_above_zero(pull) + mean_above_zero(push) + regularisation * off_centre(case)
+
+
+def noise_to_signal(case: Case, row: int, column: int) -> float:
+    noise = [x - y for x, y in zip(case.z[row], case.references[column], strict=True)]
+    return variance(noise) / variance(case.z[row])
 
 
 def off_centre(case: Case) -> float:
@@ -319,6 +320,17 @@ def triplet_squared(case: Case, weights: Weights, margin: float = 1.0) -> float:
     return mean(
         [above_zero(case.d(a, p) ** 2 - case.d(a, n) ** 2 + margin) for a, p, n in case.triplets]
     )
+
+
+def snr_triplet(
+    case: Case, weights: Weights, margin: float = 0.2, regularisation: float = 0.005
+) -> float:
+    terms = [
+        noise_to_signal(case, a, p) - noise_to_signal(case, a, n) + margin
+        for a, p, n in case.triplets
+    ]
+    off_centre = mean([abs(math.fsum(case.z[a])) for a, _, _ in case.triplets])
+    return mean_above_zero(terms) + regularisation * off_centre
 
 
 def margin(case: Case, weights: Weights, margin: float = 0.2, beta: float = 1.2) -> float:
@@ -565,6 +577,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "ranked_list": ranked_list,
     "smooth_ap": smooth_ap,
     "snr_contrastive": snr_contrastive,
+    "snr_triplet": snr_triplet,
     "soft_triple": soft_triple,
     "sphereface": sphereface,
     "supcon": supcon,

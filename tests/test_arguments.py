@@ -169,6 +169,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
         "neg_margin": AT_LEAST_0,
         "regularisation": AT_LEAST_0,
     },
+    "snr_triplet": {"margin": AT_LEAST_0, "regularisation": AT_LEAST_0},
     "soft_triple": {
         "centres": ([1, 10.0, 40], [0, -1, 1.5]),
         "scale": ABOVE_0,
@@ -192,6 +193,11 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     },
     "miner easy_positive": {"negatives": (["semihard", "hard"], ["easy", "Hard", "", 3])},
     "miner multi_similarity": {"epsilon": AT_LEAST_0},
+    "miner rho": {
+        "swap_probability": ([0, 0.2, 1], [-0.01, 1.01, 2]),
+        "cutoff": ([1e-6, 0.5, 1.4], [0, -1]),
+        "limit": ([0.5, 1.4, 3], [0, 0.49, -1]),
+    },
     "miner random": {"of": (["pairs", "triplets"], ["pair", "", 3])},
 }
 """Of every parameter: values that it takes, its ends among them, and values that it refuses."""

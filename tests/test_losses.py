@@ -384,8 +384,8 @@ def test_matches_its_equation_on_what_any_miner_chooses(name: str, count: int) -
 
 @every_pair_loss
 def test_what_is_mined_need_not_follow_the_labels(name: str) -> None:
-    """As the rho miner will have it: the anchor is its own positive, and a sample of its class is
-    pushed away.
+    """As the rho miner has it: the anchor is its own positive, and a sample of its class is pushed
+    away.
     """
     z, y = batch()
     same = (y[:, None] == y) & ~torch.eye(8, dtype=torch.bool)
@@ -401,6 +401,51 @@ def test_a_triplet_of_an_anchor_with_itself_pushes_its_class_away() -> None:
     value, gradient = value_and_gradient(build("triplet", 2, 1, margin=1.0), z, y, mined)
     assert value.item() == pytest.approx(1 - 0.8**0.5)
     assert gradient[0] @ (z[1] - z[0]) > 0
+
+
+RHO = ["rho_contrastive", "rho_triplet", "rho_margin", "rho_snr"]
+
+
+@pytest.mark.parametrize("name", RHO)
+@pytest.mark.parametrize("labels", [[0, 0, 0, 1], [0, 0, 1, 1]], ids=["third", "pair"])
+def test_a_swapped_sample_is_pushed_away_from_its_own_class(name: str, labels: list[int]) -> None:
+    """One anchor with the other samples of its class nearby, of which a step of gradient descent
+    moves the one that was drawn away from it. Without a swap none is.
+    """
+    away = torch.randn(4, 6, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
+    z = away[:1] + 0.1 * away
+    z[3] = -away[0]
+    y, own = torch.tensor(labels), torch.tensor([0])
+    for swap_probability in (1.0, 0.0):
+        parts = assemble(methods[name], {"swap_probability": swap_probability}, QUICK)
+        parts.loss.setup(6, 2)
+        past = z.clone().requires_grad_()
+        references = References(past, y, own)
+        assert parts.miner is not None
+        mined = parts.miner(z[:1], y[:1], references)
+        assert isinstance(mined, Triplets)
+        value = parts.loss.double()(z[:1], y[:1], mined, references)
+        (gradient,) = torch.autograd.grad(value, past)
+        [pushed] = mined.negative[0].nonzero().flatten().tolist()
+        step = -(gradient * (z - z[0])).sum(1)
+        if swap_probability:
+            assert labels[pushed] == 0
+            assert step[pushed] > 0
+        else:
+            assert step[y == 0].le(0).all()
+
+
+@pytest.mark.parametrize("name", RHO)
+@pytest.mark.parametrize("labels", [[0, 1, 2, 3], [0] * 4, [0], []], ids=str)
+def test_rho_costs_nothing_where_there_is_no_triplet(name: str, labels: list[int]) -> None:
+    """No positives, no negatives, one sample, none."""
+    z, y = batch(count=len(labels))[0], torch.tensor(labels, dtype=torch.long)
+    parts = assemble(methods[name], {"swap_probability": 1.0}, QUICK)
+    assert parts.miner is not None
+    parts.loss.setup(5, 4)
+    value, gradient = value_and_gradient(parts.loss.double(), z, y, parts.miner(z, y))
+    assert value.item() == 0
+    assert gradient.eq(0).all()
 
 
 # --- Laws ---
@@ -584,9 +629,10 @@ def test_a_batch_without_active_terms_costs_nothing_and_stays_in_the_graph(name:
     assert_costs_nothing(name, fresh(name, 3, 3), z, torch.tensor([0, 0, 1, 1, 2, 2]))
 
 
+@pytest.mark.parametrize("name", ["snr_contrastive", "snr_triplet"])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(
-    dtype: torch.dtype,
+    name: str, dtype: torch.dtype
 ) -> None:
     """The mean of equal numbers is not always that number: what is left would be a signal of 1e-15,
     and the ratio 1e13.
@@ -597,10 +643,23 @@ def test_a_vector_of_equal_entries_is_no_signal_in_any_number_of_dimensions(
         ).to(dtype)
         z[3] = 1
         value, gradient = value_and_gradient(
-            build("snr_contrastive", dim, 2, dtype=dtype), z, torch.arange(8) % 2
+            build(name, dim, 2, dtype=dtype), z, torch.arange(8) % 2
         )
         assert value < 50
         assert gradient.abs().max() < 1e3
+
+
+@pytest.mark.parametrize("name", ["snr_contrastive", "snr_triplet"])
+def test_an_anchor_without_a_signal_is_compared_with_nothing(name: str) -> None:
+    z, y = batch()
+    z[0] = 1
+    others = torch.tensor([[False, True, True] + [False] * 5])
+    for anchor, costs in ((0, False), (1, True)):
+        mined = Triplets(torch.tensor([anchor]), torch.tensor([3]), others.roll(anchor, 1))
+        loss = build(name, 5, 3, regularisation=0.0)
+        value, gradient = value_and_gradient(loss, z, y, mined)
+        assert (value > 0) == costs
+        assert gradient.ne(0).any() == costs
 
 
 def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences() -> None:
@@ -927,7 +986,7 @@ def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
 
 COUNTS = {
     **dict.fromkeys(
-        ["triplet", "triplet_mean", "triplet_squared", "angular", "angular_raw"], 1
+        ["triplet", "triplet_mean", "triplet_squared", "snr_triplet", "angular", "angular_raw"], 1
     ),  # the positive pairs
     **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
     "quadruplet": 2,  # the positive pairs, and those of two classes

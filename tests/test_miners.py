@@ -40,14 +40,15 @@ may be in it.
 
 @dataclass
 class Case:
-    """A batch in plain numbers, as the miner sees it, and the columns that each sample may be
-    compared with.
+    """A batch in plain numbers, as the miner sees it, the columns that each sample may be compared
+    with, and each sample's own column.
     """
 
     z: list[Row]
     references: list[Row]
     positives: list[list[int]]
     negatives: list[list[int]]
+    own: list[int] | None
 
     def distance(self, anchor: int, column: int) -> float:
         difference = [a - b for a, b in zip(self.z[anchor], self.references[column], strict=True)]
@@ -184,6 +185,36 @@ def distance_weighted(
     }
 
 
+def rho(
+    case: Case,
+    anchor: int,
+    dim: int,
+    swap_probability: float = 0.2,
+    cutoff: float = 0.5,
+    limit: float = 1.4,
+) -> dict[tuple[int, int], float]:
+    """Probability of each positive with each sample pushed away, for an anchor.
+
+    All positives alike. With the swap probability all other samples of the class alike, or, where
+    there is no other, the positive itself, with the anchor in its place; else a negative as
+    distance-weighted sampling draws it.
+    """
+    same, chances = case.positives[anchor], Counter[tuple[int, int]]()
+    if not same or not case.negatives[anchor]:
+        return {}
+    for positive in same:
+        swapped = [(positive, third) for third in same if third != positive]
+        if not swapped and case.own is not None:
+            swapped = [(case.own[anchor], positive)]
+        kept = 1 - swap_probability if swapped else 1.0
+        drawn = distance_weighted(case, anchor, dim, cutoff, limit)
+        for pushed, chance in drawn.items():
+            chances[positive, pushed] += kept * chance / len(same)
+        for pair in swapped:
+            chances[pair] += swap_probability / len(swapped) / len(same)
+    return dict(chances)
+
+
 def random_pairs(case: Case) -> tuple[dict[Hashable, float], dict[Hashable, float]]:
     """Probability of every set of positive and of negative pairs: N/2 pairs, half of them positive,
     as far as there are.
@@ -215,6 +246,7 @@ TRIPLET_RULES: dict[str, Callable[..., list[Choice]]] = {
 CHANCES: dict[str, tuple[Callable[..., Any], ...]] = {
     "random": (random_pairs, random_triplets),
     "distance_weighted": (distance_weighted,),
+    "rho": (rho,),
 }
 """What may be drawn, and how likely it is."""
 
@@ -230,6 +262,8 @@ SETTINGS: list[Setting] = [
     ("easy_positive", {"negatives": "hard"}),
     ("multi_similarity", {}),
     ("distance_weighted", {}),
+    ("rho", {}),
+    ("rho", {"swap_probability": 1.0}),
     ("random", {"of": "pairs"}),
     ("random", {"of": "triplets"}),
 ]
@@ -315,6 +349,7 @@ class World:
                 for i in range(len(y))
             ],
             [[j for j in columns if labels[j] != y[i]] for i in range(len(y))],
+            own,
         )
         return cls(*batch, memory, case)
 
@@ -407,6 +442,13 @@ def assert_may_be_drawn(mined: Mined, case: Case, setting: Setting) -> None:
             distance_weighted(case, anchor, len(case.z[0]))[negative] > 0
             for anchor, _, negative in found
         )
+    elif name == "rho":
+        found = listed(mined)
+        chances = [rho(case, anchor, len(case.z[0]), **parameters) for anchor in range(count)]
+        assert [anchor for anchor, *_ in found] == [
+            anchor for anchor in range(count) if chances[anchor]
+        ]
+        assert all(chances[anchor].get((p, n), 0) > 0 for anchor, p, n in found)
     elif parameters["of"] == "pairs":
         positives, negatives = kept(mined)
         assert positives <= set(case.pairs())
@@ -683,6 +725,95 @@ def test_distance_weighted_goes_by_its_cutoff_and_its_limit(cutoff: float, limit
     assert frequencies_agree(Counter(negative for (negative,) in drawn), chances)
 
 
+RHO_WORLDS: dict[str, tuple[list[float], list[float], bool]] = {
+    "four of a class": ([0.4, 0.8, 1.2], [0.3, 0.9, 1.3, 1.5], True),
+    "two of a class": ([0.4], [0.3, 0.9, 1.3, 1.5], True),
+    "a stranger to a class of two": ([0.4, 0.8], [0.3, 0.9, 1.3, 1.5], False),
+    "a stranger to a class of one": ([0.4], [0.3, 0.9, 1.3, 1.5], False),
+    "no mass": ([0.4, 0.8], [1.45, 1.6, 1.9], True),
+}
+"""Distances from an anchor to the other samples of its class and to those of other classes, and
+whether the anchor itself is among the references.
+"""
+
+
+def draw_rho(miner: Miner, name: str, dim: int) -> tuple[Counter[Hashable], Case]:
+    """Often drawn pairs of a positive and a pushed sample of an anchor."""
+    draw = random.Random(dim)
+    anchor = unit([draw.gauss(0, 1) for _ in range(dim)])
+    same, others, known = RHO_WORLDS[name]
+    past = [anchor] * known + at_distances(anchor, [*same, *others], draw)
+    labels = [0] * (known + len(same)) + list(range(1, len(others) + 1))
+    batch, own = [anchor] * ANCHORS, [0] * ANCHORS if known else None
+    world = World.of(batch, [0] * ANCHORS, past, labels, own)
+    torch.manual_seed(0)
+    drawn: Counter[Hashable] = Counter()
+    for _ in range(DRAWS // ANCHORS):
+        found = listed(world.mine(miner))
+        assert [row for row, *_ in found] == list(range(ANCHORS))
+        drawn.update((positive, pushed) for _, positive, pushed in found)
+    return drawn, world.case
+
+
+@pytest.mark.parametrize("name", list(RHO_WORLDS))
+@pytest.mark.parametrize("swap_probability", [0.0, 0.3, 1.0])
+def test_rho_draws_each_triplet_as_often_as_its_rule_says(
+    name: str, swap_probability: float
+) -> None:
+    drawn, case = draw_rho(make("rho", swap_probability=swap_probability), name, 4)
+    chances: dict[Hashable, float] = dict(rho(case, 0, 4, swap_probability).items())
+    likely = [outcome for outcome, chance in chances.items() if chance > 0]
+    if len(likely) == 1:
+        assert drawn == {likely[0]: DRAWS}
+    else:
+        assert frequencies_agree(drawn, chances)
+
+
+def test_rho_goes_by_its_cutoff_and_its_limit() -> None:
+    drawn, case = draw_rho(make("rho", cutoff=1.0, limit=2.0), "four of a class", 5)
+    assert frequencies_agree(drawn, dict(rho(case, 0, 5, cutoff=1.0, limit=2.0).items()))
+
+
+def test_rho_without_a_swap_pushes_only_other_classes_and_with_one_only_the_own() -> None:
+    z, y = batch(count=32, classes=8)
+    for swap_probability, of_own_class in ((0.0, False), (1.0, True)):
+        found = listed(make("rho", swap_probability=swap_probability)(z, y))
+        assert [anchor for anchor, *_ in found] == list(range(32))
+        assert all(y[anchor] == y[positive] for anchor, positive, _ in found)
+        assert {bool(y[anchor] == y[pushed]) for anchor, _, pushed in found} == {of_own_class}
+        assert all(len(set(triplet)) == 3 for triplet in found)
+
+
+@pytest.mark.parametrize("swap_probability", [0.1, 0.2, 0.6])
+def test_rho_swaps_as_often_as_it_is_told(swap_probability: float) -> None:
+    """Within four standard deviations of a binomial count."""
+    torch.manual_seed(0)
+    z, y = batch(count=32, classes=8)
+    miner, draws = make("rho", swap_probability=swap_probability), 100 * 32
+    drawn = [triplet for _ in range(100) for triplet in listed(miner(z, y))]
+    assert len(drawn) == draws
+    swaps = sum(bool(y[anchor] == y[pushed]) for anchor, _, pushed in drawn)
+    deviation = math.sqrt(draws * swap_probability * (1 - swap_probability))
+    assert abs(swaps - draws * swap_probability) < 4 * deviation
+
+
+def test_rho_has_one_triplet_for_each_anchor_that_has_a_positive_and_a_negative() -> None:
+    """Classes of three, two and one; then one class alone."""
+    z = batch(count=6)[0]
+    for labels, anchors in (([0, 0, 0, 1, 1, 2], [0, 1, 2, 3, 4]), ([0] * 6, [])):
+        found = listed(make("rho", swap_probability=1.0)(z, torch.tensor(labels)))
+        assert [anchor for anchor, *_ in found] == anchors
+
+
+def test_rho_swaps_the_only_positive_of_a_class_of_two_for_the_anchor_itself() -> None:
+    """Else one pair would be pulled together and pushed apart in the same triplet."""
+    z, y = batch(count=4)[0], torch.tensor([0, 0, 1, 1])
+    found = listed(make("rho", swap_probability=1.0)(z, y))
+    assert found == [(0, 0, 1), (1, 1, 0), (2, 2, 3), (3, 3, 2)]
+    memory = References(z[[1, 2]], y[[1, 2]], None)
+    assert listed(make("rho", swap_probability=1.0)(z[:1], y[:1], memory)) == [(0, 0, 1)]
+
+
 RANDOM_WORLDS: dict[str, tuple[list[int], list[int] | None]] = {
     "alone": ([0, 0, 0, 1], None),
     "unequal classes": ([0, 0, 1, 1, 1], None),
@@ -798,7 +929,10 @@ def test_keeps_only_pairs_and_triplets_that_there_are(
     else:
         found = listed(mined)
         assert len(set(found)) == len(found)
-        assert set(found) <= set(world.case.triplets())
+        if setting[0] == "rho":
+            assert_follows_its_rule(mined, world.case, setting)
+        else:
+            assert set(found) <= set(world.case.triplets())
 
 
 @every_miner

@@ -92,6 +92,10 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs takes the zero-mean term of raw embeddings: given unit vectors it is the equation",
     ),
+    "snr_triplet": (
+        COMPARED,
+        "theirs takes the zero-mean term of every embedding, not of the anchors of the triplets",
+    ),
     "soft_triple": (
         COMPARED,
         "theirs has no 1e-5 under the root of the regulariser, whose gradient has no bound",
@@ -289,6 +293,18 @@ def snr_contrastive(
     return module(F.normalize(z), y)
 
 
+def snr_triplet(
+    z: Tensor, y: Tensor, margin: float = 0.2, regularisation: float = 0.005, **more: Any
+) -> Tensor:
+    module = pml.TripletMarginLoss(
+        margin=margin,
+        distance=pml_distances.SNRDistance(),
+        embedding_regularizer=pml_regularisers.ZeroMeanRegularizer(),
+        embedding_reg_weight=regularisation,
+    )
+    return module(F.normalize(z), y, **more)
+
+
 def soft_triple(
     z: Tensor,
     y: Tensor,
@@ -377,6 +393,7 @@ ORACLES: dict[str, Callable[..., Tensor]] = {
         proxy_nca,
         proxy_triplet,
         snr_contrastive,
+        snr_triplet,
         soft_triple,
         sphereface,
         supcon,
@@ -410,6 +427,7 @@ PARAMETERS: dict[str, list[dict[str, Any]]] = {
     "proxy_nca": [DEFAULTS, {"scale": 1.0}],
     "proxy_triplet": [DEFAULTS, {"margin": 0.2}],
     "snr_contrastive": [DEFAULTS, {"pos_margin": 0.5, "neg_margin": 1.7, "regularisation": 1.0}],
+    "snr_triplet": [{"regularisation": 0.0}, {"margin": 1.5, "regularisation": 0.0}],
     "soft_triple": [
         {"regularisation": 0.0},
         {"centres": 3, "scale": 5.0, "gamma": 0.5, "margin": 0.2, "regularisation": 0.0},
@@ -750,6 +768,22 @@ def test_snr_contrastive_centres_unit_vectors_but_theirs_raw_ones() -> None:
     assert value - terms == pytest.approx(F.normalize(z).sum(1).abs().mean().item())
     assert theirs - terms == pytest.approx(z.sum(1).abs().mean().item())
     assert differ(value, theirs)
+
+
+@departure("snr_triplet")
+def test_snr_triplet_centres_the_anchors_of_its_triplets_but_theirs_every_embedding() -> None:
+    """In classes of the same size every sample is the anchor of as many triplets."""
+    for sizes, same in (([4, 4, 4], True), ([2, 3, 7], False)):
+        z, y = draw_batch(sizes, 2)
+        value = losses["snr_triplet"](regularisation=1.0)(z, y).item()
+        theirs = snr_triplet(z, y, regularisation=1.0).item()
+        assert (value == pytest.approx(theirs)) == same
+        terms = losses["snr_triplet"](regularisation=0.0)(z, y).item()
+        apart = [(sizes[label] - 1) * (len(y) - sizes[label]) for label in y.tolist()]
+        off_centre = F.normalize(z).sum(1).abs().tolist()
+        assert value - terms == pytest.approx(
+            sum(count * off for count, off in zip(apart, off_centre, strict=True)) / sum(apart)
+        )
 
 
 @departure("sphereface")

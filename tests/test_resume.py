@@ -185,6 +185,7 @@ WORLDS = {
     "class weights, adam": World(losses["margin_per_class"], optimised_by("adam")),
     "random miner": World(losses["contrastive"], miner=lambda: miners["random"](of="pairs")),
     "distance-weighted miner": World(losses["margin"], miner=miners["distance_weighted"]),
+    "rho miner": World(losses["snr_triplet"], miner=miners["rho"]),
     "a buffer in the loss": World(Counting),
     "batch normalisation": World(losses["contrastive"], ON_IMAGES),
     "batch normalisation, adam": World(

@@ -51,6 +51,10 @@ ALONE = (
     "quadruplet",
     "contrastive_sampled",
     "triplet_sampled",
+    "rho_contrastive",
+    "rho_triplet",
+    "rho_margin",
+    "rho_snr",
 )
 """Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
 

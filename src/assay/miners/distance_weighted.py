@@ -1,5 +1,7 @@
 """Distance-weighted sampling. Shapes: N batch, M references, P positive pairs, D dims."""
 
+from typing import ClassVar
+
 import torch
 from torch import Tensor
 
@@ -25,7 +27,9 @@ class DistanceWeightedMiner(Miner):
     """
 
     paper = Paper("Sampling Matters in Deep Embedding Learning", 2017, "arxiv.org/abs/1706.07567")
-    departures = ("no negative beyond the limit, and equal chances where that leaves none",)
+    departures: ClassVar[tuple[str, ...]] = (
+        "no negative beyond the limit, and equal chances where that leaves none",
+    )
 
     def __init__(self, *, cutoff: float = 0.5, limit: float = 1.4) -> None:
         self.cutoff = above(0, "cutoff", cutoff)
@@ -35,12 +39,7 @@ class DistanceWeightedMiner(Miner):
         pairs = all_pairs(y, references)
         triplets = as_triplets(pairs)
         log_weight_NM = self.log_weights(distances(z, references.z), pairs.negative, z.shape[1])
-        log_weight_PM = log_weight_NM[triplets.anchor]
-        # a race of exponential clocks draws one of the weighted negatives
-        clock_PM = (
-            torch.empty_like(log_weight_PM).exponential_().clamp_(min=torch.finfo(z.dtype).tiny)
-        )
-        chosen_P = (log_weight_PM - clock_PM.log()).argmax(1)
+        chosen_P = draw_columns(log_weight_NM[triplets.anchor])
         return Triplets(triplets.anchor, triplets.positive, only(chosen_P, triplets.negative))
 
     def log_weights(self, d_NM: Tensor, negative_NM: Tensor, dim: int) -> Tensor:
@@ -54,3 +53,13 @@ class DistanceWeightedMiner(Miner):
             admitted_NM.any(1, keepdim=True), log_NM.masked_fill(~admitted_NM, -torch.inf), 0
         )
         return log_NM.masked_fill(~negative_NM, -torch.inf)
+
+
+def draw_columns(log_weight_PM: Tensor) -> Tensor:
+    """Draw one column of each row (P,), with chances in proportion to the weights.
+
+    A race of exponential clocks; where all weights of a row are 0, any column.
+    """
+    clock_PM = torch.empty_like(log_weight_PM).exponential_()
+    clock_PM.clamp_(min=torch.finfo(log_weight_PM.dtype).tiny)
+    return (log_weight_PM - clock_PM.log()).argmax(1)
