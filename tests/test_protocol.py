@@ -343,7 +343,7 @@ def test_a_run_depends_on_how_it_is_trained() -> None:
     base = replace(resolved(BASE), trunk="another", weights="others")
     elsewhere = {"batch", "shrink_batch", "folds"}  # entries of their own in a run's key
     names = set(OTHER) - set(NOT_TRAINING) - elsewhere
-    assert len(names) == 23
+    assert len(names) == 24
     for name in names:
         assert replace(base, **{name: OTHER[name]}).training != base.training, name
 
