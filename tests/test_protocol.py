@@ -102,6 +102,7 @@ OTHER: dict[str, Any] = {
     "augment": Augment(flip=0.25),
     "folds": 3,
     "sampler": "other",
+    "supervision": "images",
     "refresh": 7,
     "batch": Batch(embedding=(4, 4)),
     "optimiser": Optimiser(lr=0.5),
@@ -343,7 +344,7 @@ def test_a_run_depends_on_how_it_is_trained() -> None:
     base = replace(resolved(BASE), trunk="another", weights="others")
     elsewhere = {"batch", "shrink_batch", "folds"}  # entries of their own in a run's key
     names = set(OTHER) - set(NOT_TRAINING) - elsewhere
-    assert len(names) == 24
+    assert len(names) == 25
     for name in names:
         assert replace(base, **{name: OTHER[name]}).training != base.training, name
 

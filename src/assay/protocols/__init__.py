@@ -30,6 +30,7 @@ from assay.protocols.protocol import (
     Search,
     SettingValue,
     Similarity,
+    Supervision,
     as_text,
 )
 from assay.protocols.quick import QUICK, QUICK_V2
@@ -75,6 +76,7 @@ __all__ = [
     "Search",
     "SettingValue",
     "Similarity",
+    "Supervision",
     "TrunkFacts",
     "as_text",
     "customise",

@@ -42,6 +42,12 @@ Schedule = Literal["constant", "cosine"]
 """Learning rate during training: constant, or falling to zero along half a cosine over all epochs.
 """
 
+Supervision = Literal["classes", "images"]
+"""What training is told: the class of each sample; or nothing, so that two augmented views of an
+image are the only positives, and each image is a class of its own. Validation and test go by the
+classes either way.
+"""
+
 SettingValue = Value | tuple[Value, ...] | None
 """Value of a setting; None is `auto`."""
 
@@ -149,6 +155,8 @@ class Protocol:
         dim: width of an embedding; 0 in the runs of a baseline without a head.
         similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
+        supervision: what training is told of the samples: their `classes`, or only which `images`
+            two views are of.
         sampler: name of the sampler, which draws the training batches.
         refresh: training steps between two times that a sampler with a fresh memory bank embeds all
             training samples and plans its batches; None is one pass.
@@ -206,6 +214,7 @@ class Protocol:
     similarity: Similarity = "cosine"
     augment: Augment = Augment()
     folds: int = 4
+    supervision: Supervision = "classes"
     sampler: str = "balanced"
     refresh: int | None = None
     batch: Batch = Batch()
@@ -301,7 +310,7 @@ NOT_ASKED = (
 
 SAME_FOR_ALL = (
     *NOT_ASKED, "folds", "batch", "shrink_batch", "iterations", "shortest_epoch", "epochs",
-    "validate_every", "patience",
+    "validate_every", "patience", "supervision",
 )  # fmt: skip
 """Settings that no exception for a method may change: how often and how long it is searched,
 trained and repeated, how many images it sees, and what decides. With more of these a method could
@@ -324,6 +333,7 @@ NEUTRAL: dict[str, Any] = {
     "stored": None,
     "form": "pixels",
     "similarity": "cosine",
+    "supervision": "classes",
     "refresh": None,
     "shortest_epoch": 1,
     "searches": 1,
@@ -343,7 +353,7 @@ NEUTRAL: dict[str, Any] = {
 }
 
 
-LATER = ("refresh",)
+LATER = ("supervision", "refresh")
 """Fields that were added after the format of preregistrations. At its neutral value such a field is
 left out there, so that older ones are what they were.
 """

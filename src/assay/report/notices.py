@@ -108,6 +108,11 @@ def _unfinished(record: StudyRecord) -> str:
 
 def _of_study(record: StudyRecord) -> list[str]:
     notices = []
+    if record.resolved.supervision == "images":
+        notices.append(
+            f"{record.method}: training was told no classes; two augmented views of an image were"
+            " the only positives."
+        )
     if own := record.resolved.exceptions.get(record.trained_method):
         settings = ", ".join(as_text(name, value) for name, value in own.items())
         notices.append(f"{record.method}: the protocol makes an exception for it: {settings}.")

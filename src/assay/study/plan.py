@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.data.dataset import Labels, Pixels
-from assay.data.packs import View, expected_bytes
+from assay.data.packs import View, expected_bytes, training_labels
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.heads import HeadShape
@@ -132,10 +132,11 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
         return 0.0, _bytes_of_weights(untrained_model(usual, protocol.weights))
     method = assemble(design.method, defaults(design.method, protocol), protocol)
     shape = method.loss.head(protocol.dim)
-    method.loss.setup(shape.dim, int(sample.y.max()) + 1)
+    told = protocol.supervision
+    method.loss.setup(shape.dim, 1 + int(training_labels(sample.y, told).max()))
     model = untrained_model(Architecture.under(protocol, sample.inputs, shape), protocol.weights)
     method.loss.prepare(len(sample.y), model.trunk.features)
-    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, seed=0)
+    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=told)
     network = OneNetwork(protocol, design.batch, device)
     network.open(1, STEPS)
     network.add(0, trainee, done=0)

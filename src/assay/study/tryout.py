@@ -21,7 +21,7 @@ from torch import nn
 
 from assay.bank import Bank
 from assay.data.dataset import Labels
-from assay.data.packs import renumber
+from assay.data.packs import training_labels
 from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
@@ -89,7 +89,8 @@ def _draw(design: Design) -> _Drawn:
     """
     conditions, batch = design.conditions, design.batch
     protocol, trainval = conditions.resolved, conditions.trainval
-    y = renumber(trainval.y[folds(trainval, protocol.folds)[0].train])
+    train = folds(trainval, protocol.folds)[0].train
+    y = training_labels(trainval.y[train], protocol.supervision)
     name, drawn = design.method.sampler or protocol.sampler, _Drawn([], y)
     if design.method.loss is None:
         return drawn

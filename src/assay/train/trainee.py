@@ -7,9 +7,10 @@ from functools import cached_property
 from torch import Tensor
 
 from assay.data.dataset import Labels, Rows
-from assay.data.packs import View, renumber
+from assay.data.packs import View, training_labels
 from assay.methods import BuiltMethod
 from assay.model import Model
+from assay.protocols import Supervision
 from assay.records.run import Checkpoint
 
 OnEpoch = Callable[[int, float, Checkpoint | None], None]
@@ -36,6 +37,7 @@ class Trainee:
         seed: of the batches and the augmentation.
         on_epoch: called after each epoch.
         on_validation: called at each validation.
+        supervision: what training is told of the samples.
         epochs: epochs after which training ends, without any validation; None: validation ends it.
     """
 
@@ -47,9 +49,10 @@ class Trainee:
     seed: int
     on_epoch: OnEpoch = ignore_epoch
     on_validation: OnValidation | None = None
+    supervision: Supervision = "classes"
     epochs: int | None = None
 
     @cached_property
     def y(self) -> Labels:
-        """Labels of the training samples, numbered from 0 over the classes of the fold."""
-        return renumber(self.view.y[self.train])
+        """Labels that training is given, numbered from 0 over the classes of the fold."""
+        return training_labels(self.view.y[self.train], self.supervision)
