@@ -373,6 +373,16 @@ def angular_raw(
     )
 
 
+def angular_n_pairs(
+    case: Case,
+    weights: Weights,
+    alpha: float = 45.0,
+    weight: float = 2.0,
+    regularisation: float = 0.002,
+) -> float:
+    return n_pairs(case, weights, regularisation) + weight * angular(case, weights, alpha)
+
+
 def negatives_by_pair(case: Case) -> dict[tuple[int, int], list[int]]:
     """The positive pairs that stand in a triplet, each with its negatives."""
     found: dict[tuple[int, int], list[int]] = {}
@@ -540,6 +550,7 @@ def cross_entropy(case: Case, logits: list[Row]) -> float:
 
 REFERENCE: dict[str, Callable[..., float]] = {
     "angular": angular,
+    "angular_n_pairs": angular_n_pairs,
     "angular_raw": angular_raw,
     "arcface": arcface,
     "circle": circle,

@@ -131,6 +131,11 @@ BINS = ([2, 10.0, 300], [1, 0, -1, 2.5])
 
 DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "angular": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91])},
+    "angular_n_pairs": {
+        "alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91]),
+        "weight": AT_LEAST_0,
+        "regularisation": AT_LEAST_0,
+    },
     "angular_raw": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91]), "regularisation": AT_LEAST_0},
     "arcface": {"margin": DEGREES, "scale": ABOVE_0},
     "circle": {"margin": AT_LEAST_0, "gamma": ABOVE_0},

@@ -4,6 +4,7 @@ that all share.
 
 import inspect
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,7 +42,7 @@ every_label_loss = for_each("name", LABEL_LOSSES)
 few_examples = settings(max_examples=12, deadline=None)
 seeds = st.integers(0, 2**31)
 
-ONE_PAIR_PER_CLASS = ["n_pairs", "n_pairs_symmetric"]
+ONE_PAIR_PER_CLASS = ["angular_n_pairs", "n_pairs", "n_pairs_symmetric"]
 """They look at the first pair of each class, so the order inside a class matters."""
 
 
@@ -401,6 +402,17 @@ def test_a_triplet_of_an_anchor_with_itself_pushes_its_class_away() -> None:
     value, gradient = value_and_gradient(build("triplet", 2, 1, margin=1.0), z, y, mined)
     assert value.item() == pytest.approx(1 - 0.8**0.5)
     assert gradient[0] @ (z[1] - z[0]) > 0
+
+
+# --- Planted answers ---
+
+
+def test_angular_n_pairs_is_the_sum_of_its_parts() -> None:
+    """Two classes at right angles: a.p = 1, all other products are 0, and t = 1."""
+    z, y = torch.eye(2, dtype=torch.float64).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1])
+    value = losses["angular_n_pairs"](alpha=45.0, weight=3.0, regularisation=0.01)(z, y).item()
+    of_pairs, of_angles = math.log(1 + math.exp(-1)), math.log(1 + 2 * math.exp(-4))
+    assert value == pytest.approx(of_pairs + 3 * of_angles + 0.01 * 2)
 
 
 # --- Laws ---
@@ -843,6 +855,7 @@ def test_scale_of_the_class_weights_does_not_matter(name: str) -> None:
 
 LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = [
     "angular",
+    "angular_n_pairs",
     "angular_raw",
     "n_pairs",
     "n_pairs_symmetric",
@@ -930,6 +943,7 @@ COUNTS = {
         ["triplet", "triplet_mean", "triplet_squared", "angular", "angular_raw"], 1
     ),  # the positive pairs
     **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
+    "angular_n_pairs": 2,  # the positive pairs, and those of n-pairs
     "quadruplet": 2,  # the positive pairs, and those of two classes
 }
 

@@ -43,6 +43,7 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs leaves negatives as long as they are: given unit vectors it is the equation",
     ),
+    "angular_n_pairs": (ABSENT, ""),
     "angular_raw": (ABSENT, "theirs insists on normalised anchors"),
     "arcface": (
         COMPARED,
