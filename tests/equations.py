@@ -391,6 +391,25 @@ def negatives_by_pair(case: Case) -> dict[tuple[int, int], list[int]]:
     return found
 
 
+# --- Whole batches ---
+
+
+def prototypical(case: Case, weights: Weights, scale: float = 1.0) -> float:
+    prototypes: dict[int, Row] = {}
+    queries: list[tuple[int, Row]] = []
+    for label in sorted(set(case.y)):
+        own = [row for row, other in zip(case.z, case.y, strict=True) if other == label]
+        half = len(own) // 2
+        if half:
+            prototypes[label] = [mean(column) for column in zip(*own[:half], strict=True)]
+            queries += [(label, row) for row in own[half:]]
+    terms = []
+    for label, row in queries:
+        logits = {c: -scale * distance(row, centre) ** 2 for c, centre in prototypes.items()}
+        terms.append(log_sum_exp(list(logits.values())) - logits[label])
+    return mean(terms)
+
+
 # --- Classes ---
 
 
@@ -568,6 +587,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "n_pairs_symmetric": n_pairs_symmetric,
     "normalized_softmax": normalized_softmax,
     "nt_xent": nt_xent,
+    "prototypical": prototypical,
     "proxy_anchor": proxy_anchor,
     "proxy_nca": proxy_nca,
     "proxy_nca_strict": proxy_nca_strict,

@@ -157,6 +157,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "n_pairs_symmetric": {"regularisation": AT_LEAST_0},
     "normalized_softmax": {"temperature": ABOVE_0},
     "nt_xent": {"temperature": ABOVE_0},
+    "prototypical": {"scale": ABOVE_0},
     "proxy_anchor": {"alpha": ABOVE_0, "margin": AT_LEAST_0},
     "proxy_nca": {"scale": ABOVE_0},
     "proxy_nca_strict": {"scale": ABOVE_0},

@@ -73,6 +73,7 @@ STANDING: dict[str, tuple[str, str]] = {
     "n_pairs_symmetric": (COMPARED, ""),
     "normalized_softmax": (COMPARED, ""),
     "nt_xent": (COMPARED, "theirs caps each term, at 87 in single precision"),
+    "prototypical": (ABSENT, ""),
     "proxy_anchor": (COMPARED, ""),
     "proxy_nca": (COMPARED, ""),
     "proxy_nca_strict": (ABSENT, "theirs keeps the own proxy in the denominator"),

@@ -55,7 +55,7 @@ ALONE = (
 """Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
-UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
+UNDETERMINED = {"prototypical": ("head.bias",), "triplet_semihard_squared": ("head.bias",)}
 """Weights that the loss does not determine: distances of raw embeddings do not depend on the bias,
 and RMSprop makes steps of rounding errors.
 """

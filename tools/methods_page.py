@@ -65,6 +65,7 @@ GROUPS = {
     "The baselines": (None,),
     "Methods that compare pairs": ("pairs", "anything"),
     "Methods that compare triplets": ("triplets", "either"),
+    "Methods that take a batch as a whole": ("batch",),
     "Methods that compare with class weights": ("classes",),
 }
 
