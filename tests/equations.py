@@ -410,6 +410,82 @@ def prototypical(case: Case, weights: Weights, scale: float = 1.0) -> float:
     return mean(terms)
 
 
+EQUAL = 1e-9
+"""Differences in double precision below which structured clustering takes numbers for equal."""
+
+
+def structured_clustering(case: Case, weights: Weights, gamma: float = 1.0) -> float:
+    if not case.y:
+        return 0.0
+    own = 0.0
+    for label in sorted(set(case.y)):
+        members = [i for i, other in enumerate(case.y) if other == label]
+        own -= min(math.fsum(case.d(i, j) for i in members) for j in members)
+    medoids = refined_medoids(case, gamma, greedy_medoids(case, gamma))
+    return above_zero(clustering_value(case, medoids, gamma) - own)
+
+
+def clustering_value(case: Case, medoids: list[int], gamma: float) -> float:
+    """F(S) + g (1 - NMI): what the medoids should make as large as possible."""
+    clusters = clusters_of(case, medoids)
+    facility = -math.fsum(case.d(i, medoids[k]) for i, k in enumerate(clusters))
+    return facility + gamma * (1 - geometric_nmi(clusters, case.y))
+
+
+def greedy_medoids(case: Case, gamma: float) -> list[int]:
+    medoids: list[int] = []
+    while len(medoids) < len(set(case.y)):
+        values = {
+            j: clustering_value(case, [*medoids, j], gamma)
+            for j in range(len(case.y))
+            if j not in medoids
+        }
+        medoids.append(first_best(values))
+    return medoids
+
+
+def refined_medoids(case: Case, gamma: float, medoids: list[int]) -> list[int]:
+    """Five rounds; who belongs to which cluster stays as it was at the start of a round."""
+    medoids = list(medoids)
+    for _ in range(5):
+        clusters = clusters_of(case, medoids)
+        for k in range(len(medoids)):
+            members = [i for i, cluster in enumerate(clusters) if cluster == k]
+            values = {}
+            for j in members:
+                trial = [*medoids[:k], j, *medoids[k + 1 :]]
+                agreement = geometric_nmi(clusters_of(case, trial), case.y)
+                values[j] = gamma * (1 - agreement) - math.fsum(case.d(i, j) for i in members)
+            medoids[k] = first_best(values)
+    return medoids
+
+
+def clusters_of(case: Case, medoids: list[int]) -> list[int]:
+    """The place among the medoids of each sample's nearest; a medoid is its own."""
+    clusters = []
+    for i in range(len(case.y)):
+        apart = {k: -case.d(i, medoid) for k, medoid in enumerate(medoids)}
+        clusters.append(medoids.index(i) if i in medoids else first_best(apart))
+    return clusters
+
+
+def first_best(values: dict[int, float]) -> int:
+    return next(key for key, value in values.items() if value >= max(values.values()) - EQUAL)
+
+
+def geometric_nmi(a: Sequence[int], b: Sequence[int]) -> float:
+    """I(a; b) / sqrt(H(a) H(b)), 0 where an entropy is 0."""
+
+    def entropy(labels: Sequence[Any]) -> float:
+        shares = [labels.count(label) / len(labels) for label in set(labels)]
+        return -math.fsum(share * math.log(share) for share in shares)
+
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return 0.0
+    information = entropy(a) + entropy(b) - entropy(list(zip(a, b, strict=True)))
+    return information / math.sqrt(entropy(a) * entropy(b))
+
+
 # --- Classes ---
 
 
@@ -598,6 +674,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "snr_contrastive": snr_contrastive,
     "soft_triple": soft_triple,
     "sphereface": sphereface,
+    "structured_clustering": structured_clustering,
     "supcon": supcon,
     "triplet": triplet,
     "triplet_mean": triplet_mean,

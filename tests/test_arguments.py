@@ -183,6 +183,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
         "regularisation": AT_LEAST_0,
     },
     "sphereface": {"margin": ([1, 4.0, 6], [0, -1, 2.5]), "scale": ABOVE_0},
+    "structured_clustering": {"gamma": ABOVE_0},
     "supcon": {"temperature": ABOVE_0},
     "triplet": {
         "margin": AT_LEAST_0,

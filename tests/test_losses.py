@@ -891,8 +891,17 @@ is traced, whether any.
 """
 
 
+CHOSEN_IN_NUMPY = ["structured_clustering"]
+"""Medoids are chosen on the CPU, step by step."""
+
+
 @for_each(
-    "name", [name for name in BUILT_IN if name not in LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA]
+    "name",
+    [
+        name
+        for name in BUILT_IN
+        if name not in (*LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA, *CHOSEN_IN_NUMPY)
+    ],
 )
 @pytest.mark.filterwarnings(
     "ignore:.*should not be instantiated:DeprecationWarning"

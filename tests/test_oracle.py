@@ -102,6 +102,7 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs multiplies by the length of the embedding: given unit vectors it is the equation",
     ),
+    "structured_clustering": (ABSENT, ""),
     "supcon": (
         COMPARED,
         "theirs returns 0 for a single class, and leaves anchors out of the mean whose cost is 0",

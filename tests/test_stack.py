@@ -50,9 +50,12 @@ ALONE = (
     "margin_distance_weighted_near",
     "quadruplet",
     "contrastive_sampled",
+    "structured_clustering",
     "triplet_sampled",
 )
-"""Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
+"""Methods that torch cannot stack, that choose by values, or that draw numbers: their runs are
+trained alone.
+"""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
 UNDETERMINED = {"prototypical": ("head.bias",), "triplet_semihard_squared": ("head.bias",)}
