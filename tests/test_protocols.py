@@ -5,6 +5,7 @@ refused in miniature.
 import csv
 import html
 import re
+import typing
 from dataclasses import fields
 from importlib.resources import files
 from operator import attrgetter
@@ -21,6 +22,7 @@ from assay.methods import methods, with_given
 from assay.metrics.metric import choose_metrics
 from assay.protocols import (
     Augment,
+    BatchKind,
     Protocol,
     as_text,
     customise,
@@ -513,6 +515,17 @@ def test_the_page_states_every_departure() -> None:
     said = " ".join(PAGE.split()).casefold()
     for name, protocol in protocols.items():
         assert [text for text in protocol.departures if text.casefold() not in said] == [], name
+
+
+def test_the_shapes_of_batches_by_size_on_the_page_are_those_that_are_run() -> None:
+    table = PAGE.partition("| images | 2 |")[2].partition("\n\n")[0]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in f"2 |{table}".splitlines()]
+    assert [row[0] for row in rows] == ["embedding", "classification", "pairs"]
+    for kind, *shapes in rows:
+        for size, shape in zip(head, shapes, strict=True):
+            small = resolved(customise(protocols["unbiased/resnet50"], [f"batch={size}"]))
+            found = small.batch.shape(typing.cast("BatchKind", kind))
+            assert "{} x {}".format(*found) == shape, (kind, size)
 
 
 # --- Names with a slash ---
