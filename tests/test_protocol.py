@@ -63,6 +63,7 @@ GOLDEN = {
     "reality-check/cars.v2": "3984e49292a929e70015e0b34d2293e334b67d08e4a80e3e7278789b3decf44b",
     "reality-check/sop.v2": "81f9dc8204453c24f4a8d83df6897766602bb47bac5dd4ebf9581bf897296bbb",
     "reality-check/any.v2": "c20e1d29c05aa79889f0223583a762db491a4af361100f2bb01fbb61a54edb93",
+    "reality-check/cub-256.v1": "52479cee33e35211e0c317ec4da20574c98ed8acceaa8c2d5cd4423a8fadd881",
     "unbiased/inception-bn.v1": "47ace6d1e8282db8207ea3e673d9327732259934a28062ec08e5b23633f87106",
     "unbiased/resnet50.v1": "5c1464e7480e4d7ef88eb84d18dd6ddcbcd8249acffd097756d2cbcab3481d49",
     "unbiased/inception-bn.v2": "851ce47672bb216ebdbc34b2695bb0afd055fee5fe48531b8c69964d721206f0",

@@ -4,6 +4,7 @@ import pytest
 
 from assay.methods import assemble, methods
 from assay.published import (
+    BEST_FOR,
     DATA,
     REALITY_CHECK,
     best_parameters,
@@ -45,7 +46,7 @@ def test_every_published_parameter_is_one_that_we_search(method: str) -> None:
     )
 
 
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", BEST_FOR)
 @pytest.mark.parametrize("method", FOURTEEN)
 def test_every_best_parameter_can_be_run(method: str, data: str) -> None:
     found = best_parameters(method, data)
@@ -80,6 +81,21 @@ def test_best_parameters_are_those_of_the_list() -> None:
         "gamma": 47.9,
         "margin": 0.3145,
     }
+
+
+def test_best_parameters_of_batches_of_256_are_a_group_of_their_own() -> None:
+    assert best_parameters("contrastive", "cub-256") == {
+        "pos_margin": 0.2227,
+        "neg_margin": 0.7694,
+    }
+    assert best_parameters("margin_per_class", "cub-256") == {
+        "weights_lr": 1.32e-2,
+        "margin": 0.0,
+        "beta": 0.1097,
+    }
+    assert best_parameters("fastap", "cub-256") == {"bins": 86}
+    assert best_parameters("pretrained", "cub-256") is None
+    assert reported("contrastive", "cub-256", "map_at_r", "separated") is None
 
 
 def test_a_number_of_bins_is_whole() -> None:

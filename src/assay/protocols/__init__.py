@@ -163,6 +163,7 @@ for _protocol in (
     reality_check.CARS_V2,
     reality_check.SOP_V2,
     reality_check.ANY_V2,
+    reality_check.CUB_BATCH256,
     unbiased.INCEPTION_BN,
     unbiased.RESNET50,
     unbiased.INCEPTION_BN_V2,

@@ -1,6 +1,7 @@
 """Published results as data: best parameters, scores, and claims over baselines."""
 
 from assay.published.results import (
+    BEST_FOR,
     DATA,
     REALITY_CHECK,
     Elsewhere,
@@ -14,6 +15,7 @@ from assay.published.results import (
 )
 
 __all__ = [
+    "BEST_FOR",
     "DATA",
     "REALITY_CHECK",
     "Elsewhere",
