@@ -158,6 +158,31 @@ def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
     assert len(done.studies) == len(read_values(vary)[1])
 
 
+def test_a_sampler_is_swept_beside_the_usual_one(assay, as_before, mini_features, tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import numpy as np\n"
+        "from assay.samplers import samplers\n\n"
+        "@samplers('anything')\n"
+        "def anything(y, batch, seed):\n"
+        "    draw = np.random.default_rng(seed)\n"
+        "    while True:\n"
+        "        yield draw.integers(0, len(y), batch[0] * batch[1])\n"
+    )
+    words = ["--data", f"features:{mini_features}", "--import", own, "--methods", "contrastive"]
+    words += ["--engine", "inline", "--out", tmp_path / "store", *set_options(MINI)]
+    code, out, err = assay("sweep", *words, "--vary", "sampler=balanced,anything")
+    assert code == 0, err
+    rows = [line.split()[1] for line in out.splitlines() if line.startswith("contrastive ")]
+    assert rows == ["balanced", "anything"]
+    points = [
+        record.announced.protocol.resolved.sampler
+        for record in study_records(Store(tmp_path / "store"))
+        if record.announced.sweep
+    ]
+    assert sorted(points) == ["anything", "balanced"]
+
+
 SMALL_TRUNK = (
     "trunk=conv", "weights=none", "frozen=nothing", "size=16", "stored=auto", "dim=8", "folds=2",
     "trials=1", "startup=0", "reproductions=1", "iterations=1", "epochs=1",
