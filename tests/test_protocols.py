@@ -35,6 +35,8 @@ from assay.protocols import (
     with_settings,
 )
 from assay.published import REALITY_CHECK as NAMES
+from assay.published import in_its_paper
+from assay.published.results import WITHOUT_NORMALISING
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.registry import UnknownName
@@ -527,6 +529,27 @@ def test_the_scores_to_expect_of_the_unbiased_evaluation_are_the_published_ones(
         for ours, name in theirs.items()
     }
     assert rows_of("unbiased") == expected
+
+
+def test_the_scores_that_papers_reported_are_those_of_the_list() -> None:
+    table = PAGE.partition("| last layer normalised |")[2].partition("|---")[2].partition("\n\n")[0]
+    shown = {
+        row[0].partition(" (")[0]: row[1:]
+        for line in table.splitlines()[1:]
+        for row in [[cell.strip() for cell in line[1:-1].split("|")]]
+    }
+    listed = published("unbiased_reported.csv")
+    assert len(shown) == len(listed)
+    for row in listed:
+        name = WITHOUT_NORMALISING.get(row["method"], row["method"])
+        paper = in_its_paper(name, "cub")
+        assert paper is not None
+        assert shown[name] == [
+            paper.trunk,
+            row["dim"],
+            row["normalised_last_layer"],
+            *(row[f"reported_r1_{data}"] for data in ("cub", "cars", "sop")),
+        ]
 
 
 def test_the_scores_to_expect_of_the_revisiting_study_are_the_published_ones() -> None:
