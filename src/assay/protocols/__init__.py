@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Sequence
 
 from assay.protocols import reality_check, revisiting, unbiased
+from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
@@ -15,8 +16,6 @@ from assay.protocols.protocol import (
     PROSE,
     SAME_FOR_ALL,
     Augment,
-    Batch,
-    BatchKind,
     Frozen,
     ImageForm,
     Modality,

@@ -19,7 +19,8 @@ scores to expect.
 
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.batch import Batch
+from assay.protocols.protocol import Augment, Optimiser, Protocol
 
 INTERVALS = "intervals are over reproductions with fresh seeds, without the trial that was selected"
 

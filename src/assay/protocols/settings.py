@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.protocols.protocol import LARGEST_BATCH, Batch, Protocol, SettingValue, as_text
+from assay.protocols.batch import LARGEST_BATCH, Batch
+from assay.protocols.protocol import Protocol, SettingValue, as_text
 from assay.space import read_number, read_whole
 
 CUSTOM = "+custom-"
