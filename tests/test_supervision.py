@@ -8,12 +8,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from assay.data.packs import View, training_labels
+from assay.data.packs import View
 from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import Augment, Protocol, protocols, resolve
 from assay.records.run import Run
 from assay.run import train_on_all
+from assay.train import training_labels
 from assay.trunks import trunk_facts
 from heads import HERE
 from loops import for_each

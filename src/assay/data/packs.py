@@ -46,7 +46,7 @@ from assay.files import (
 from assay.hashing import canonical, digest, digest_file, plain, pretty
 from assay.npz import read_npy, write_npy
 from assay.progress import Progress, silent
-from assay.protocols import FirstStep, ImageForm, Supervision
+from assay.protocols import FirstStep, ImageForm
 from assay.records.ledger import SealError
 from assay.records.source import code_hash
 from assay.workers import in_threads
@@ -201,15 +201,6 @@ def renumber(y: Sequence[int] | Labels) -> Labels:
     """Return labels as 0 .. C-1 in the order of their values, as class weights need them."""
     numbers: Labels = np.unique(np.asarray(y), return_inverse=True)[1]
     return numbers
-
-
-def training_labels(y: Labels, supervision: Supervision) -> Labels:
-    """Return the labels that training is given for samples of these classes, numbered from 0.
-
-    >>> training_labels(np.array([7, 7, 9]), "classes"), training_labels(np.array([7, 7]), "images")
-    (array([0, 0, 1]), array([0, 1]))
-    """
-    return renumber(y) if supervision == "classes" else np.arange(len(y))
 
 
 # --- Reading ---

@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from assay.errors import BadInput
 from assay.hashing import digest, plain
+from assay.protocols.batch import Batch
 from assay.protocols.by_method import frozen
 from assay.space import Parameters, Space, Value
 
@@ -16,11 +17,6 @@ Modality = Literal["drawing", "photo", "features"]
 
 SampleKind = Literal["images", "vectors"]
 """Kind of samples, and of a trunk's input."""
-
-BatchKind = Literal["embedding", "classification", "pairs"]
-"""Shapes of training batch: for methods that compare samples, for methods that compare with class
-weights, and for methods that need two samples of each class.
-"""
 
 Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]
@@ -53,36 +49,6 @@ SettingValue = Value | tuple[Value, ...] | None
 
 FEWEST_CLASSES = 16
 """Classes that a data set needs at least, so that halves and folds have enough of them."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Shapes of a training batch, classes x images per class; None is `auto`.
-
-    Args:
-        embedding: for methods that compare samples.
-        classification: for methods that compare samples with class weights.
-    """
-
-    embedding: tuple[int, int] | None = (8, 4)
-    classification: tuple[int, int] | None = (32, 1)
-
-    def of_size(self, images: int, setting: str) -> "Batch":
-        """Return batches of `images` images, with as many per class as these have.
-
-        Where these are `auto`, the number per class is that of `Batch()`. `setting` is for the
-        message of a `BadInput`.
-        """
-        shapes = {}
-        for kind, default in vars(Batch()).items():
-            per_class = (getattr(self, kind) or default)[1]
-            if images < 1 or images % per_class:
-                raise BadInput(
-                    f"--set {setting}: {images} images cannot be a batch with {per_class} of each"
-                    f" class; set batch.{kind}"
-                )
-            shapes[kind] = images // per_class, per_class
-        return Batch(**shapes)
 
 
 @dataclass(frozen=True)
@@ -217,7 +183,7 @@ class Protocol:
     supervision: Supervision = "classes"
     sampler: str = "balanced"
     refresh: int | None = None
-    batch: Batch = Batch()
+    batch: Batch = field(default=Batch())
     optimiser: Optimiser = Optimiser()
     iterations: int | None = 100
     shortest_epoch: int | None = 1

@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInput
+from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.protocol import (
     NOT_TRAINING,
     Augment,
-    Batch,
-    BatchKind,
     Frozen,
     Modality,
     Optimiser,

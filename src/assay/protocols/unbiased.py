@@ -19,7 +19,8 @@ the GPU-hours, and has the scores to expect.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol, SettingValue
+from assay.protocols.batch import Batch
+from assay.protocols.protocol import Augment, Optimiser, Protocol, SettingValue
 from assay.space import Real, Space
 
 CROP = (224 / 256) ** 2

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 
 from assay.data.dataset import Rows
-from assay.data.packs import View, read_pack, training_labels
+from assay.data.packs import View, read_pack
 from assay.data.splits import folds_of_labels
 from assay.devices import seed_torch, torch_threads
 from assay.embedding import embed_samples
@@ -53,6 +53,7 @@ from assay.train import (
     ignore_epoch,
     mean_scores,
     stack_key,
+    training_labels,
 )
 from assay.workers import Needs
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from assay.data.dataset import Labels, Pixels
-from assay.data.packs import View, expected_bytes, training_labels
+from assay.data.packs import View, expected_bytes
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.heads import HeadShape
@@ -19,7 +19,7 @@ from assay.model import Architecture, Model, untrained_model
 from assay.protocols import FirstStep, Protocol
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import Batches, OneNetwork, Trainee, iterations_of
+from assay.train import Batches, OneNetwork, Trainee, iterations_of, training_labels
 from assay.trunks import build
 
 STEPS, FEWEST = 12, 2

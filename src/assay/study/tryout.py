@@ -21,7 +21,6 @@ from torch import nn
 
 from assay.bank import Bank
 from assay.data.dataset import Labels
-from assay.data.packs import training_labels
 from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
@@ -30,7 +29,7 @@ from assay.methods import BuiltMethod, assemble, fitter_of, samplers
 from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design
-from assay.train import Drawn, check_plan, draw_batches, groups_of
+from assay.train import Drawn, check_plan, draw_batches, groups_of, training_labels
 
 DRAWS = 3
 """Batches that a method is tried on: a memory of past batches is used from the second one on."""

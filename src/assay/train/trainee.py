@@ -4,10 +4,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from torch import Tensor
 
 from assay.data.dataset import Labels, Rows
-from assay.data.packs import View, training_labels
+from assay.data.packs import View, renumber
 from assay.methods import BuiltMethod
 from assay.model import Model
 from assay.protocols import Supervision
@@ -22,6 +23,16 @@ OnValidation = Callable[[int, dict[str, Tensor]], None]
 
 def ignore_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
     """Ignore the epoch."""
+
+
+def training_labels(y: Labels, supervision: Supervision) -> Labels:
+    """Return the labels that training is given for samples of these classes, numbered from 0.
+
+    >>> y = np.array([7, 7, 9])
+    >>> training_labels(y, "classes"), training_labels(y, "images")
+    (array([0, 0, 1]), array([0, 1, 2]))
+    """
+    return renumber(y) if supervision == "classes" else np.arange(len(y))
 
 
 @dataclass(frozen=True, eq=False)
