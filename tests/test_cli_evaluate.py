@@ -481,7 +481,7 @@ BAD = {
     ),
     "a metric that is not of bits": (
         changed(),
-        ["f.npz", "--similarity", "hamming", "--metrics", "nmi"],
+        ["f.npz", "--similarity", "hamming", "--metrics", "map_at_r,nmi"],
         "f.npz: nmi is not a metric of bits",
     ),
     "unknown metric": (changed(), ["f.npz", "--metrics", "map_at_rr"], "did you mean 'map_at_r'?"),
