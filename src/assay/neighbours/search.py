@@ -124,7 +124,8 @@ class _Search:
     def run(self) -> Tensor:
         """Search in single precision, then the undecided queries in double, then pair by pair.
 
-        Queries with more ties than places remain of exact products, whose rows are taken whole.
+        Where products are exact, a query is undecided only because it has more ties than places,
+        and the first search is followed by one in whole rows.
         """
         device = self.compared.queries.device
         found = torch.empty(len(self.compared.queries), self.k, dtype=torch.long, device=device)
@@ -177,16 +178,14 @@ class _Search:
     def _take_rows(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> None:
         """Fill in queries by whole rows of exact products, which are whole numbers.
 
-        One number has the product in its upper bits and the index in its lower ones.
+        One number has the product in its upper bits and the index in its lower ones. More than k
+        references count for such a query, since it had more ties than places.
         """
         columns_R = torch.arange(self.references, device=ids.device)
         for rows in slices(len(ids), max(1, ROWS // self.references)):
             key_QR = self._rows_of_products(ids[rows], dtype).long() * (NONE + 1) - columns_R
             key_QR.masked_fill_(~self._standing(ids[rows], columns_R), torch.iinfo(torch.long).min)
-            key_Qk, index_Qk = key_QR.topk(self.k, dim=1)
-            absent_Qk = key_Qk == torch.iinfo(torch.long).min
-            found[ids[rows]] = index_Qk.masked_fill(absent_Qk, -1)
-            self.progress(STAGE, rows.stop * self.references, len(ids) * self.references)
+            found[ids[rows]] = key_QR.topk(self.k, dim=1).indices
 
     def _rows_of_products(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
         left = self.compared.left(ids, dtype)
