@@ -8,10 +8,11 @@ from torch import Tensor
 
 from assay.neighbours.vectors import Vectors
 
-BYTES_AS_SIGNS = (
-    2 * np.unpackbits(np.arange(256, dtype=np.uint8)[:, None], axis=1).view(np.int8) - 1
-)
-"""The bits of each byte as -1 and 1, the highest first."""
+BYTES = np.arange(256, dtype=np.uint8)[:, None]
+SIGNS = torch.from_numpy(2 * np.unpackbits(BYTES, axis=1).view(np.int8) - 1).view(torch.int64)[:, 0]
+"""The bits of each byte as -1 and 1, the highest first: eight numbers of one byte as one of eight,
+so that they are looked up together.
+"""
 
 
 def pack_bits(vectors: Vectors) -> Vectors:
@@ -43,10 +44,9 @@ def signs(packed_NB: Tensor, dtype: torch.dtype) -> Tensor:
     >>> signs(torch.tensor([[129]], dtype=torch.uint8), torch.int8)
     tensor([[ 1, -1, -1, -1, -1, -1, -1,  1]], dtype=torch.int8)
     """
-    # eight numbers of one byte each are looked up as one of eight bytes
-    found_NB = BYTES_AS_SIGNS.view(np.int64)[:, 0].take(packed_NB.cpu().numpy())
-    signs_ND = torch.from_numpy(found_NB.view(np.int8).reshape(len(packed_NB), -1))
-    return signs_ND.to(packed_NB.device, dtype)
+    table = SIGNS.to(packed_NB.device)
+    looked_up = table.index_select(0, packed_NB.flatten().int())
+    return looked_up.view(packed_NB.shape).view(torch.int8).to(dtype)
 
 
 def fastest_type(device: torch.device, dtype: torch.dtype) -> torch.dtype:
