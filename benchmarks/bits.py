@@ -87,7 +87,6 @@ def main() -> None:
         f"{BITS:,} bits, packed": Search(codes[0], codes[1], "hamming"),
         f"{BITS:,} numbers, Hamming distance of their bits": Search(*long, "hamming"),
         f"{BITS:,} numbers, cosine": Search(*long, "cosine"),
-        f"{BITS:,} numbers, Euclidean distance": Search(*long, "euclidean"),
         f"{SHORT} numbers, cosine": Search(*short, "cosine"),
         f"{SHORT} bits, packed": Search(short_codes[0], short_codes[1], "hamming"),
     }
