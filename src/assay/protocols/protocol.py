@@ -28,9 +28,9 @@ subsampling of colours.
 
 Search = Literal["bayesian", "quasi-random", "random"]
 
-Similarity = Literal["cosine", "euclidean"]
-"""Comparison of embeddings: by the cosine, as unit vectors, or by Euclidean distance, without
-normalising them.
+Similarity = Literal["cosine", "euclidean", "hamming"]
+"""Comparison of embeddings: by the cosine, as unit vectors; by Euclidean distance, without
+normalising them; or by Hamming distance, as bits z > 0.
 """
 
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
