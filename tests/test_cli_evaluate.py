@@ -481,8 +481,8 @@ BAD = {
     ),
     "a metric that is not of bits": (
         changed(),
-        ["f.npz", "--similarity", "hamming", "--metrics", "map_at_r,nmi"],
-        "f.npz: nmi is not a metric of bits",
+        ["f.npz", "--similarity", "hamming", "--metrics", "map_at_r,pi_ratio"],
+        "f.npz: pi_ratio is not a metric of bits",
     ),
     "unknown metric": (changed(), ["f.npz", "--metrics", "map_at_rr"], "did you mean 'map_at_r'?"),
     "no metric": (changed(), ["f.npz", "--metrics", ","], "name at least one metric"),

@@ -1088,12 +1088,24 @@ def test_a_metric_of_one_set_of_vectors_refuses_a_gallery_of_its_own(name: str) 
         evaluate(Z, Y, ["map_at_r", name], gallery=(Z, Y))
 
 
-@for_each("name", WHOLE)
+CLUSTERED = [name for name in WHOLE if metrics[name].source == "clusters"]
+
+
+@for_each("name", [name for name in WHOLE if name not in CLUSTERED])
 @pytest.mark.parametrize("z", [Z, np.packbits(Z > 0, axis=1)], ids=["numbers", "packed"])
-def test_a_metric_of_the_whole_embedding_refuses_bits(name: str, z: np.ndarray) -> None:
+def test_a_metric_of_geometry_or_of_all_pairs_refuses_bits(name: str, z: np.ndarray) -> None:
     told = rf"{name}.* is not a metric of bits, which hamming compares; leave it out, or leave out"
     with pytest.raises(ValueError, match=told):
         evaluate(z, Y, [name], similarity="hamming")
+
+
+@for_each("name", CLUSTERED)
+def test_bits_are_clustered_as_minus_one_and_one(name: str) -> None:
+    """Packed or not, and whatever the lengths of the numbers; a last byte may be half empty."""
+    signs = np.where(Z > 0, 1.0, -1.0).astype(np.float32)
+    expected = evaluate(signs, Y, [name], similarity="euclidean")[name]
+    for z in (Z, signs, 1000 * Z, np.packbits(Z > 0, axis=1)):
+        assert evaluate(z, Y, [name], similarity="hamming")[name] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize("name", [name for name in WHOLE if metrics[name].source == "pairs"])

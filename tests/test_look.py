@@ -477,8 +477,8 @@ BAD = {
     ),
     "bits": (
         lambda run: run,
-        [*DATA, "--similarity", "hamming", "--metrics", "nmi"],
-        ", fold 0: nmi is not a metric of bits",
+        [*DATA, "--similarity", "hamming", "--metrics", "pi_ratio"],
+        ", fold 0: pi_ratio is not a metric of bits",
     ),
 }
 

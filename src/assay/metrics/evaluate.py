@@ -18,7 +18,7 @@ from assay.metrics.ranking import FAR_ENOUGH, Ranking
 from assay.metrics.scores import Queries, Scores
 from assay.metrics.verification import Verification, verification
 from assay.neighbours import Vectors, vector_similarities
-from assay.neighbours.bits import pack_both
+from assay.neighbours.bits import pack_bits, pack_both, signs
 from assay.neighbours.search import as_mask, check_comparable, full_precision
 from assay.neighbours.similarity import WhichCount
 from assay.neighbours.vectors import unit_rows
@@ -233,7 +233,7 @@ class Inputs:
                     f"{metric.label} is a metric of one set of vectors; give queries and gallery as"
                     " rows of one array to score it"
                 )
-            if not metric.per_query and self.similarity == "hamming":
+            if metric.source in ("vectors", "pairs") and self.similarity == "hamming":
                 raise ValueError(
                     f"{metric.label} is not a metric of bits, which hamming compares; leave it out,"
                     " or leave out similarity= to score it on vectors"
@@ -282,14 +282,19 @@ class Inputs:
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
-        """Cluster of each sample; there are as many clusters as classes among these samples."""
+        """Cluster of each sample; there are as many clusters as classes among these samples.
+
+        Bits are clustered as -1 and 1, of which the squared distance is four times Hamming's.
+        """
         vectors, y = self.one_set
-        z = torch.cat(
-            [
+        if self.similarity == "hamming":
+            blocks = [signs(one, torch.float32) for _, one in pack_bits(vectors).blocks(None)]
+        else:
+            blocks = [
                 unit_rows(block) if self.similarity == "cosine" else block
                 for _, block in vectors.blocks(torch.float32)
             ]
-        )
+        z = torch.cat(blocks)
         found = kmeans(z, len(torch.unique(y)), seed=self.seed, progress=self.progress)
         return np.asarray(found.labels.cpu().numpy())
 

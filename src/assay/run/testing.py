@@ -170,7 +170,7 @@ def score_reproduction(
 def check_metrics(protocol: Protocol) -> None:
     """Raise `BadInput` if the protocol names a metric that is unknown or needs another similarity.
 
-    Metrics of pairs need the cosine, and all metrics of a whole embedding other than bits.
+    Metrics of pairs need the cosine, and those of geometry vectors other than bits.
     """
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
@@ -184,7 +184,7 @@ def check_metrics(protocol: Protocol) -> None:
                 f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and"
                 f" similarity is {protocol.similarity}; leave it out"
             )
-        whole = [one.label for one in chosen if not one.per_query]
+        whole = [one.label for one in chosen if one.metric.source == "vectors"]
         if whole and protocol.similarity == "hamming":
             raise BadInput(
                 f"--set {field}={','.join(names)}: {whole[0]} is not a metric of bits, which"
