@@ -1,4 +1,4 @@
-"""Rho-regularisation: four losses on triplets in which some negatives are of the anchor's class."""
+"""Rho-regularisation: losses on triplets in which some negatives are of the anchor's class."""
 
 from assay.losses.contrastive import Contrastive
 from assay.losses.loss import Method, methods
@@ -36,6 +36,15 @@ methods.add(
         miner="rho",
         space=methods["margin_per_class"].space | SWAPS,
         about="margin per class that also pushes some samples of the same class apart",
+    ),
+    Method(
+        "rho_margin_near",
+        MarginPerClass,
+        miner="rho",
+        fixed={"beta": 0.6},
+        space=methods["margin_distance_weighted_near"].space | SWAPS,
+        own_departures=methods["margin_distance_weighted_near"].own_departures,
+        about="rho_margin with boundaries that start at 0.6",
     ),
     Method(
         "rho_snr",

@@ -173,5 +173,9 @@ for _protocol in (
     revisiting.CARS,
     revisiting.SOP,
     revisiting.ANY,
+    revisiting.CUB_V2,
+    revisiting.CARS_V2,
+    revisiting.SOP_V2,
+    revisiting.ANY_V2,
 ):
     protocols.set(_protocol.name, _protocol)

@@ -100,6 +100,7 @@ REVISITING = {
     "Triplet (S)": "triplet_semihard",
     "R-Contrastive (D)": "rho_contrastive",
     "R-Margin (D) beta=1.2": "rho_margin",
+    "R-Margin (D) beta=0.6": "rho_margin_near",
     "R-SNR (D)": "rho_snr",
     "R-Triplet (D)": "rho_triplet",
 }
