@@ -58,7 +58,10 @@ ALONE = (
 )
 """Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
 
-STACKED = [name for name in TRAINED if name not in ALONE]
+OTHER_HEADS = ("proxy_softmax",)
+"""Methods whose head has dropout or no bias, or is trained before the trunk: none is stacked."""
+
+STACKED = [name for name in TRAINED if name not in (*ALONE, *OTHER_HEADS)]
 UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
 """Weights that the loss does not determine: distances of raw embeddings do not depend on the bias,
 and RMSprop makes steps of rounding errors.
@@ -242,9 +245,11 @@ ODD = replace(
 
 OF_EACH_KIND = (
     "contrastive", "triplet_semihard", "margin_per_class", "multi_similarity_mined", "histogram",
-    "normalized_softmax", "soft_triple", "quadruplet", "contrastive_sampled",
+    "normalized_softmax", "soft_triple", "dreml", "quadruplet", "contrastive_sampled",
+    "proxy_softmax",
 )  # fmt: skip
-"""Methods with pairs, triplets, a miner, bins, weights for classes, and two that are trained alone.
+"""Methods with pairs, triplets, a miner, bins, weights for classes, a head of several parts, and
+three that are trained alone.
 """
 
 
@@ -619,6 +624,14 @@ def test_losses_and_miners_of_users_and_losses_that_remember_are_not_stacked(
     loss: Any, miner: Any
 ) -> None:
     assert not can_stack(to_train(loss(), miner and miner()), CPU)
+
+
+@pytest.mark.parametrize("name", OTHER_HEADS)
+def test_heads_of_another_form_are_not_stacked(name: str) -> None:
+    runs = runs_of(name)
+    assert not can_stack(make_trainee(runs[0], VIEW), CPU)
+    for found, run in zip(compute(runs, VIEW), runs, strict=True):
+        assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
 
 
 def test_trunks_on_images_and_gpus_are_not_stacked() -> None:
