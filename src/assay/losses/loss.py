@@ -82,8 +82,8 @@ class Loss(nn.Module):
             may set it.
         bank_features: whether a refresh needs the features of all training samples.
         remembers: whether `forward` writes into buffers.
-        head_first: epochs at the start in which nothing of the trunk changes, batch normalisation's
-            statistics included; after them the optimiser begins anew.
+        head_first: epochs at the start in which nothing of the trunk changes, statistics of batch
+            normalisation included; after them the optimiser begins anew, for a frozen trunk too.
     """
 
     normalise: ClassVar[bool] = True

@@ -16,7 +16,8 @@ class ProxySoftmax(Loss):
     mean_i  -(1 - e) log p_iy - e / (C - 1) sum over c != y of log p_ic,
         p_ic = e^(s_ic / T) / sum_k e^(s_ik / T),  s_ic = z_i . w_c / |w_c|
     The head standardises the features, has no bias, and sets half of its outputs to 0 in training.
-    In the first epoch only the head and the proxies are trained.
+    In the first epoch only the head and the proxies are trained; then the optimiser begins anew,
+    also where the trunk is frozen.
 
     Args:
         temperature: sharpness of the softmax (T).
@@ -32,7 +33,7 @@ class ProxySoftmax(Loss):
     )
     departures = (
         PROXY_START,
-        "labels are smoothed, and outputs of the head dropped, which the published code does not",
+        "labels are smoothed and outputs of the head dropped; the published code does neither",
         "batches of the protocol for classification, instead of several images of each class",
         "the embedding is as wide as the protocol says, instead of 2048",
         (
