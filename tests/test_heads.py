@@ -40,7 +40,7 @@ from assay.protocols import Optimiser, Protocol, ResolvedProtocol, customise, pr
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.run.training import make_trainee
-from assay.study import finished_studies, newest_of, train_final
+from assay.study import finished_studies, newest_of, plan_bench, train_final
 from assay.train import Drawn, Fit, OneNetwork, Trainee, fit
 from assay.trunks import trunk_facts
 from assay.trunks.weights import resolve_weights
@@ -473,6 +473,23 @@ def test_a_bench_of_such_heads_is_verified_with_runs_computed_again(
     )
     assert code == 0, out + err
     assert "DIFFERENT" not in out
+
+
+def test_a_plan_times_steps_that_train_the_trunk_too(
+    benched: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those of the head alone take less time."""
+    timed, add = [], OneNetwork.add
+
+    def watched(self: OneNetwork, number: int, one: Trainee, done: int) -> Any:
+        timed.append(done)
+        return add(self, number, one, done)
+
+    monkeypatch.setattr(OneNetwork, "add", watched)
+    small = customise(protocols["quick"], LEARNS)
+    for method in ("normalized_softmax", "proxy_softmax"):
+        plan_bench(f"features:{benched[0]}", [method], small, workers=1)
+    assert timed == [0, 30]
 
 
 @pytest.mark.parametrize("method", BENCHED)
