@@ -48,6 +48,7 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/evaluation.py
+	$(BIN)/python benchmarks/bits.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/twins.py
 	$(BIN)/python benchmarks/scheduling.py

@@ -385,12 +385,117 @@ def angular_raw(
     )
 
 
+def angular_n_pairs(
+    case: Case,
+    weights: Weights,
+    alpha: float = 45.0,
+    weight: float = 2.0,
+    regularisation: float = 0.002,
+) -> float:
+    return n_pairs(case, weights, regularisation) + weight * angular(case, weights, alpha)
+
+
 def negatives_by_pair(case: Case) -> dict[tuple[int, int], list[int]]:
     """The positive pairs that stand in a triplet, each with its negatives."""
     found: dict[tuple[int, int], list[int]] = {}
     for a, p, n in case.triplets:
         found.setdefault((a, p), []).append(n)
     return found
+
+
+# --- Whole batches ---
+
+
+def prototypical(case: Case, weights: Weights, scale: float = 1.0) -> float:
+    prototypes: dict[int, Row] = {}
+    queries: list[tuple[int, Row]] = []
+    for label in sorted(set(case.y)):
+        own = [row for row, other in zip(case.z, case.y, strict=True) if other == label]
+        half = len(own) // 2
+        if half:
+            prototypes[label] = [mean(column) for column in zip(*own[:half], strict=True)]
+            queries += [(label, row) for row in own[half:]]
+    terms = []
+    for label, row in queries:
+        logits = {c: -scale * distance(row, centre) ** 2 for c, centre in prototypes.items()}
+        terms.append(log_sum_exp(list(logits.values())) - logits[label])
+    return mean(terms)
+
+
+EQUAL = 1e-9
+"""Differences in double precision below which structured clustering takes numbers for equal."""
+
+
+def structured_clustering(case: Case, weights: Weights, gamma: float = 1.0) -> float:
+    if not case.y:
+        return 0.0
+    own = 0.0
+    for label in sorted(set(case.y)):
+        members = [i for i, other in enumerate(case.y) if other == label]
+        own -= min(math.fsum(case.d(i, j) for i in members) for j in members)
+    medoids = refined_medoids(case, gamma, greedy_medoids(case, gamma))
+    return above_zero(clustering_value(case, medoids, gamma) - own)
+
+
+def clustering_value(case: Case, medoids: list[int], gamma: float) -> float:
+    """F(S) + g (1 - NMI): what the medoids should make as large as possible."""
+    clusters = clusters_of(case, medoids)
+    facility = -math.fsum(case.d(i, medoids[k]) for i, k in enumerate(clusters))
+    return facility + gamma * (1 - geometric_nmi(clusters, case.y))
+
+
+def greedy_medoids(case: Case, gamma: float) -> list[int]:
+    medoids: list[int] = []
+    while len(medoids) < len(set(case.y)):
+        values = {
+            j: clustering_value(case, [*medoids, j], gamma)
+            for j in range(len(case.y))
+            if j not in medoids
+        }
+        medoids.append(first_best(values))
+    return medoids
+
+
+def refined_medoids(case: Case, gamma: float, medoids: list[int]) -> list[int]:
+    """Five rounds; who belongs to which cluster stays as it was at the start of a round."""
+    medoids = list(medoids)
+    for _ in range(5):
+        clusters = clusters_of(case, medoids)
+        for k in range(len(medoids)):
+            members = [i for i, cluster in enumerate(clusters) if cluster == k]
+            values = {}
+            for j in members:
+                trial = [*medoids[:k], j, *medoids[k + 1 :]]
+                agreement = geometric_nmi(clusters_of(case, trial), case.y)
+                values[j] = gamma * (1 - agreement) - math.fsum(case.d(i, j) for i in members)
+            medoids[k] = first_best(values)
+    return medoids
+
+
+def clusters_of(case: Case, medoids: list[int]) -> list[int]:
+    """The place among the medoids of each sample's nearest; a medoid is its own."""
+    clusters = []
+    for i in range(len(case.y)):
+        apart = {k: -case.d(i, medoid) for k, medoid in enumerate(medoids)}
+        clusters.append(medoids.index(i) if i in medoids else first_best(apart))
+    return clusters
+
+
+def first_best(values: dict[int, float]) -> int:
+    return next(key for key, value in values.items() if value >= max(values.values()) - EQUAL)
+
+
+def geometric_nmi(a: Sequence[int], b: Sequence[int]) -> float:
+    """I(a; b) / sqrt(H(a) H(b)), 0 where an entropy is 0."""
+
+    def entropy(labels: Sequence[Any]) -> float:
+        shares = [labels.count(label) / len(labels) for label in set(labels)]
+        return -math.fsum(share * math.log(share) for share in shares)
+
+    if len(set(a)) == 1 or len(set(b)) == 1:
+        return 0.0
+    information = entropy(a) + entropy(b) - entropy(list(zip(a, b, strict=True)))
+    return information / math.sqrt(entropy(a) * entropy(b))
 
 
 # --- Classes ---
@@ -577,6 +682,7 @@ def cross_entropy(case: Case, logits: list[Row]) -> float:
 
 REFERENCE: dict[str, Callable[..., float]] = {
     "angular": angular,
+    "angular_n_pairs": angular_n_pairs,
     "angular_raw": angular_raw,
     "arcface": arcface,
     "circle": circle,
@@ -595,6 +701,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "n_pairs_symmetric": n_pairs_symmetric,
     "normalized_softmax": normalized_softmax,
     "nt_xent": nt_xent,
+    "prototypical": prototypical,
     "proxy_anchor": proxy_anchor,
     "proxy_nca": proxy_nca,
     "proxy_nca_strict": proxy_nca_strict,
@@ -607,6 +714,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "snr_triplet": snr_triplet,
     "soft_triple": soft_triple,
     "sphereface": sphereface,
+    "structured_clustering": structured_clustering,
     "supcon": supcon,
     "triplet": triplet,
     "triplet_mean": triplet_mean,

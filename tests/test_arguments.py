@@ -131,6 +131,11 @@ BINS = ([2, 10.0, 300], [1, 0, -1, 2.5])
 
 DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "angular": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91])},
+    "angular_n_pairs": {
+        "alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91]),
+        "weight": AT_LEAST_0,
+        "regularisation": AT_LEAST_0,
+    },
     "angular_raw": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91]), "regularisation": AT_LEAST_0},
     "arcface": {"margin": DEGREES, "scale": ABOVE_0},
     "circle": {"margin": AT_LEAST_0, "gamma": ABOVE_0},
@@ -152,6 +157,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "n_pairs_symmetric": {"regularisation": AT_LEAST_0},
     "normalized_softmax": {"temperature": ABOVE_0},
     "nt_xent": {"temperature": ABOVE_0},
+    "prototypical": {"scale": ABOVE_0},
     "proxy_anchor": {"alpha": ABOVE_0, "margin": AT_LEAST_0},
     "proxy_nca": {"scale": ABOVE_0},
     "proxy_nca_strict": {"scale": ABOVE_0},
@@ -178,6 +184,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
         "regularisation": AT_LEAST_0,
     },
     "sphereface": {"margin": ([1, 4.0, 6], [0, -1, 2.5]), "scale": ABOVE_0},
+    "structured_clustering": {"gamma": ABOVE_0},
     "supcon": {"temperature": ABOVE_0},
     "triplet": {
         "margin": AT_LEAST_0,
@@ -286,7 +293,7 @@ def test_every_end_of_a_declared_space_is_taken(name: str) -> None:
 WHOLE = [
     "dim", "folds", "iterations", "shortest_epoch", "epochs", "validate_every", "patience",
     "trials", "startup", "reproductions", "threads", "size", "stored", "searches", "trial_folds",
-    "seed",
+    "seed", "refresh",
 ]  # fmt: skip
 REAL = [
     "optimiser.lr", "optimiser.momentum", "optimiser.weight_decay", "prune", "smallest_difference",
@@ -376,12 +383,12 @@ def test_a_parameter_that_is_no_number_in_digits_is_refused(text: str) -> None:
 @for_each("name", ["", " a", "a ", "a,b", "all", "a\nb", "a\tb", "a\0", "a" * 101, "a.twin"])
 def test_a_name_that_tables_or_options_cannot_hold_is_refused(name: str) -> None:
     with pytest.raises(ValueError, match=r"^a method cannot be called .*printable"):
-        Method(name, None, space=Space())
+        Method(name, None, space=Space(), baseline=True)
 
 
 @for_each("name", ["a$b$", "x_{", "\\alpha", "_a", "a b", "a/b<c>", "a" * 100])
 def test_other_names_are_taken(name: str) -> None:
-    assert Method(name, None, space=Space()).name == name
+    assert Method(name, None, space=Space(), baseline=True).name == name
 
 
 @pytest.mark.forgery("the command", what="a method whose name looks like that of another")
@@ -396,5 +403,5 @@ def test_other_names_are_taken(name: str) -> None:
 )
 def test_a_letter_that_may_look_like_another_is_refused_and_named(name: str, letter: str) -> None:
     with pytest.raises(ValueError, match=r"^a method cannot be called .* is not ASCII") as refused:
-        Method(name, None, space=Space())
+        Method(name, None, space=Space(), baseline=True)
     assert letter in str(refused.value)

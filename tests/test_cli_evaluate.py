@@ -479,10 +479,10 @@ BAD = {
         ["f.npz", "--data", "features:data.npz", "--metrics", "recall_at_10"],
         "f.npz, fold 0: recall_at_10 looks at 10 references, but a query has 9",
     ),
-    "bits that are not packed": (
+    "a metric that is not of bits": (
         changed(),
-        ["f.npz", "--similarity", "hamming"],
-        "f.npz: hamming compares bits packed into uint8",
+        ["f.npz", "--similarity", "hamming", "--metrics", "map_at_r,nmi"],
+        "f.npz: nmi is not a metric of bits",
     ),
     "unknown metric": (changed(), ["f.npz", "--metrics", "map_at_rr"], "did you mean 'map_at_r'?"),
     "no metric": (changed(), ["f.npz", "--metrics", ","], "name at least one metric"),

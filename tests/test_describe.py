@@ -48,7 +48,7 @@ def test_a_method_is_described_in_full(name):
     assert described["summary"].endswith(".")
     assert described["equation"]
     assert described["batch"] in ("embedding", "classification", "pairs")
-    assert described["compares"] in ("pairs", "triplets", "either", "classes", "anything")
+    assert described["compares"] in ("pairs", "triplets", "either", "batch", "classes", "anything")
     assert {"title", "year", "url", "equation"} == set(described["paper"])
     assert re.fullmatch(r"[^\s()\[\]]+", described["paper"]["url"])
     assert not described["paper"]["url"].startswith("http")

@@ -11,9 +11,14 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from assay.methods import methods
+from assay.protocols import customise, protocols
+from assay.samplers import samplers
+from assay.study.sweep import read_values
+from assay.trunks import find
 from conftest import registries_restored
 from loops import for_each
-from miniature import MINI, make_folder
+from miniature import MINI, make_folder, resolved
 from options import set_options, with_last_settings
 
 ROOT = Path(__file__).parents[1]
@@ -51,18 +56,36 @@ def furnish(root, page):
 COMMANDS = [
     (page, line.partition("#")[0].strip())
     for page, block in blocks("sh")
-    for line in block.splitlines()
+    for line in block.replace("\\\n", " ").splitlines()
 ]
 ASSAY = [(page, command) for page, command in COMMANDS if command.startswith("assay ")]
 
 
+ON_THE_READERS_DISK = "/data/"
+FROM_SCRATCH = (
+    "trunk=conv", "weights=none", "frozen=nothing", "stored=auto", "shrink_batch=true",
+    "reproductions=1", "epochs=1",
+)  # fmt: skip
+"""Settings with which a protocol for large trunks and large data runs on a few small images."""
+
+
 def in_miniature(command):
     """The command's words; a bench gets a small budget, and other data than its own only where that
-    would take minutes.
+    would take minutes or they are on the reader's disk.
     """
     words = shlex.split(command)[1:]
     if words[0] not in ("bench", "sweep"):
         return words
+    own = ()
+    if ON_THE_READERS_DISK in " ".join(words):
+        words[words.index("--data") + 1] = "folder:birds"
+        own = FROM_SCRATCH
+        if "--vary trunk=" in command:
+            own = (*own, "size=32")  # the least of the large trunks
+        if "--protocol revisiting/" in command:
+            own = (*own, "trials=0")
+        if "--vary" in words:  # a report of all sweeps of a page would take longer than their runs
+            words += ["--out", words[words.index("--vary") + 1].partition("=")[0]]
     if "--data" not in words:
         words += ["--data", "folder:birds"]
     small = [setting for setting in MINI if not setting.startswith(("trials", "startup"))]
@@ -70,7 +93,7 @@ def in_miniature(command):
         place = words.index("--engine")
         del words[place : place + 2]
     words += ["--engine", "inline"]  # to start a process takes longer than to run these
-    return with_last_settings([*words, *set_options(("trials=1", "startup=0", *small))])
+    return with_last_settings([*words, *set_options(("trials=1", "startup=0", *small, *own))])
 
 
 @pytest.mark.slow
@@ -90,6 +113,33 @@ def test_blocks_and_commands_of_a_page_work(assay, monkeypatch, tmp_path, page):
                 code, out, err = assay(*in_miniature(command))
             assert code == 0, f"{command}: {err}"
             assert out, command
+
+
+def test_every_sweep_on_the_page_of_protocols_fits_cub_as_it_is_written():
+    """A fold of CUB trains on 75 classes. A command in miniature has smaller batches."""
+    shown = [shlex.split(command) for page, command in ASSAY if page.name == "protocols.md"]
+    sweeps = [words for words in shown if words[1] == "sweep" and "cub:/data/cub" in words]
+    fields = set()
+    for words in sweeps:
+        said = dict(zip(words[2::2], words[3::2], strict=True))
+        field, values = read_values(said["--vary"])
+        fields.add((said["--protocol"], field))
+        for value in values:
+            swept = resolved(customise(protocols[said["--protocol"]], [f"{field}={value}"]))
+            assert find(swept.trunk)
+            assert swept.sampler in samplers
+            for name in said["--methods"].split(","):
+                assert swept.batch_for(methods[name].batch, 75), (field, value)
+    assert fields == {
+        *(("unbiased/inception-bn", field) for field in ("dim", "batch")),
+        *(
+            ("revisiting/cub", field)
+            for field in (
+                "sampler", "batch", "batch.embedding", "dim", "optimiser.weight_decay",
+                "augment.area", "augment.flip", "trunk",
+            )
+        ),
+    }  # fmt: skip
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ that all share.
 
 import inspect
 import itertools
+import math
 import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -29,8 +30,9 @@ from watching import Waits
 
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
 CLASS_LOSSES = [name for name in BUILT_IN if losses[name].compares == "classes"]
-PAIR_LOSSES = [name for name in BUILT_IN if name not in CLASS_LOSSES]
+PAIR_LOSSES = [name for name in BUILT_IN if losses[name].takes_mined()]
 """Those that compare samples, be it in pairs or in triplets."""
+BATCH_LOSSES = [name for name in BUILT_IN if losses[name].compares == "batch"]
 LABEL_LOSSES = [*CLASS_LOSSES, "margin_per_class"]
 """Those that look a label up among their weights."""
 
@@ -41,8 +43,10 @@ every_label_loss = for_each("name", LABEL_LOSSES)
 few_examples = settings(max_examples=12, deadline=None)
 seeds = st.integers(0, 2**31)
 
-ONE_PAIR_PER_CLASS = ["n_pairs", "n_pairs_symmetric"]
-"""They look at the first pair of each class, so the order inside a class matters."""
+FIRST_OF_A_CLASS = ["angular_n_pairs", "n_pairs", "n_pairs_symmetric", "prototypical"]
+"""They look at the first pair, or the first half, of each class, so the order inside a class
+matters.
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -449,17 +453,50 @@ def test_rho_costs_nothing_where_there_is_no_triplet(name: str, labels: list[int
     assert gradient.eq(0).all()
 
 
+# --- Planted answers ---
+
+
+def test_prototypical_picks_the_class_of_each_query_by_the_mean_of_its_support() -> None:
+    """Prototypes are (0, 0), the mean of two samples, and (3, 0), a single sample of three."""
+    z = torch.tensor([[-1.0, 0], [3, 0], [1, 0], [1, 0], [3, 0], [-1, 0], [3, 0]])
+    y = torch.tensor([0, 1, 0, 0, 1, 0, 1])
+    to_own_and_other = [(1, 4), (1, 16), (0, 9), (0, 9)]
+    for scale in (1.0, 0.25):
+        terms = [math.log(1 + math.exp(scale * (own - other))) for own, other in to_own_and_other]
+        value = losses["prototypical"](scale=scale)(z, y).item()
+        assert value == pytest.approx(sum(terms) / 4, rel=1e-4)
+
+
+def test_prototypical_leaves_out_a_class_with_a_single_sample() -> None:
+    z, y = batch(count=9)
+    y[4] = 7
+    value, gradient = value_and_gradient(losses["prototypical"](), z, y)
+    others = y != 7
+    rest, rest_gradient = value_and_gradient(losses["prototypical"](), z[others], y[others])
+    assert value.item() == pytest.approx(rest.item(), rel=1e-12)
+    torch.testing.assert_close(gradient[others], rest_gradient)
+    assert gradient[4].eq(0).all()
+
+
+def test_angular_n_pairs_is_the_sum_of_its_parts() -> None:
+    """Two classes at right angles: a.p = 1, all other products are 0, and t = 1."""
+    z, y = torch.eye(2, dtype=torch.float64).repeat_interleave(2, 0), torch.tensor([0, 0, 1, 1])
+    value = losses["angular_n_pairs"](alpha=45.0, weight=3.0, regularisation=0.01)(z, y).item()
+    of_pairs, of_angles = math.log(1 + math.exp(-1)), math.log(1 + 2 * math.exp(-4))
+    assert value == pytest.approx(of_pairs + 3 * of_angles + 0.01 * 2)
+
+
 # --- Laws ---
 
 
-@for_each("name", [name for name in BUILT_IN if name not in ONE_PAIR_PER_CLASS])
+@for_each("name", [name for name in BUILT_IN if name not in FIRST_OF_A_CLASS])
 def test_order_of_the_batch_does_not_matter(name: str) -> None:
     z, y = batch()
     loss, order = build(name, 5, 3), torch.randperm(8, generator=torch.Generator().manual_seed(1))
     assert_same_in_another_order(loss, z, y, order)
 
 
-@pytest.mark.parametrize("name", ONE_PAIR_PER_CLASS)
+@pytest.mark.parametrize("name", FIRST_OF_A_CLASS)
 def test_order_of_the_classes_does_not_matter_where_that_inside_a_class_does(name: str) -> None:
     z, y = batch(count=9)
     loss, by_class = build(name, 5, 3), torch.arange(9).view(3, 3).T
@@ -663,9 +700,10 @@ def test_an_anchor_without_a_signal_is_compared_with_nothing(name: str) -> None:
         assert gradient.ne(0).any() == costs
 
 
-def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences() -> None:
+@pytest.mark.parametrize("name", ["prototypical", "triplet_squared"])
+def test_what_raw_embeddings_have_in_common_does_not_drown_their_differences(name: str) -> None:
     z = torch.randn(16, 8, generator=torch.Generator().manual_seed(0), dtype=torch.float64)
-    y, loss = torch.arange(16) % 4, build("triplet_squared", 8, 4)
+    y, loss = torch.arange(16) % 4, build(name, 8, 4)
     value, gradient = value_and_gradient(loss, z + 1000, y)
     single, single_gradient = value_and_gradient(loss, (z + 1000).float(), y)
     assert single.item() == pytest.approx(value.item(), rel=1e-3)
@@ -903,6 +941,7 @@ def test_scale_of_the_class_weights_does_not_matter(name: str) -> None:
 
 LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA = [
     "angular",
+    "angular_n_pairs",
     "angular_raw",
     "n_pairs",
     "n_pairs_symmetric",
@@ -912,8 +951,17 @@ is traced, whether any.
 """
 
 
+CHOSEN_IN_NUMPY = ["structured_clustering"]
+"""Medoids are chosen on the CPU, step by step."""
+
+
 @for_each(
-    "name", [name for name in BUILT_IN if name not in LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA]
+    "name",
+    [
+        name
+        for name in BUILT_IN
+        if name not in (*LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA, *CHOSEN_IN_NUMPY)
+    ],
 )
 @pytest.mark.filterwarnings(
     "ignore:.*should not be instantiated:DeprecationWarning"
@@ -990,6 +1038,7 @@ COUNTS = {
         ["triplet", "triplet_mean", "triplet_squared", "snr_triplet", "angular", "angular_raw"], 1
     ),  # the positive pairs
     **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
+    "angular_n_pairs": 2,  # the positive pairs, and those of n-pairs
     "quadruplet": 2,  # the positive pairs, and those of two classes
 }
 
@@ -1017,13 +1066,16 @@ def test_a_label_without_a_weight_raises_with_the_label_and_the_range(
         build(name, 5, 3)(z, y)
 
 
-@every_class_loss
-def test_a_loss_of_classes_takes_no_mined_pairs_and_no_references(name: str) -> None:
+@for_each("name", [*CLASS_LOSSES, *BATCH_LOSSES])
+def test_a_loss_of_classes_or_of_a_whole_batch_takes_no_mined_pairs_and_no_references(
+    name: str,
+) -> None:
     z, y = batch()
     loss, references = build(name, 5, 3), References.of_batch(z, y)
-    with pytest.raises(ValueError, match="own weights"):
+    why = {"classes": "own weights", "batch": "batch as a whole"}[losses[name].compares]
+    with pytest.raises(ValueError, match=f"{why}: it takes no mined pairs and no references"):
         loss(z, y, all_pairs(y, references))
-    with pytest.raises(ValueError, match="own weights"):
+    with pytest.raises(ValueError, match=why):
         loss(z, y, None, references)
 
 

@@ -827,14 +827,6 @@ def test_references_to_leave_out_that_cannot_be_raise_with_the_numbers(
         nearest(torch.eye(3), torch.eye(3), 1, exclude)
 
 
-@pytest.mark.parametrize(
-    "vectors", [np.eye(3), np.eye(3, dtype=np.int64), torch.eye(3), [[0, 255], [1, 2]]]
-)
-def test_bits_that_are_not_packed_raise_with_the_remedy(vectors: Any) -> None:
-    with pytest.raises(ValueError, match=r"packed into uint8 \(numpy.packbits"):
-        nearest(vectors, vectors, 1, similarity="hamming")
-
-
 def test_an_unknown_similarity_suggests_the_nearest_name() -> None:
     with pytest.raises(UnknownName, match="did you mean 'euclidean'"):
         nearest(torch.eye(3), torch.eye(3), 1, similarity="euclidian")

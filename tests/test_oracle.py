@@ -43,6 +43,7 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs leaves negatives as long as they are: given unit vectors it is the equation",
     ),
+    "angular_n_pairs": (ABSENT, ""),
     "angular_raw": (ABSENT, "theirs insists on normalised anchors"),
     "arcface": (
         COMPARED,
@@ -72,6 +73,7 @@ STANDING: dict[str, tuple[str, str]] = {
     "n_pairs_symmetric": (COMPARED, ""),
     "normalized_softmax": (COMPARED, ""),
     "nt_xent": (COMPARED, "theirs caps each term, at 87 in single precision"),
+    "prototypical": (ABSENT, ""),
     "proxy_anchor": (COMPARED, ""),
     "proxy_nca": (COMPARED, ""),
     "proxy_nca_strict": (ABSENT, "theirs keeps the own proxy in the denominator"),
@@ -104,6 +106,7 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs multiplies by the length of the embedding: given unit vectors it is the equation",
     ),
+    "structured_clustering": (ABSENT, ""),
     "supcon": (
         COMPARED,
         "theirs returns 0 for a single class, and leaves anchors out of the mean whose cost is 0",

@@ -516,12 +516,18 @@ def test_pitfall_26_the_naive_forms_give_nan() -> None:
 def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
     name: str, labels: list[int]
 ) -> None:
-    """Nothing, but for multi-similarity, whose negatives count by themselves, and what pushes all
-    negatives apart.
+    """Nothing, but for multi-similarity, whose negatives count by themselves, what pushes all
+    negatives apart, and structured clustering, where a single class costs the margin.
     """
     z, _ = draw_batch(26)
     value = build(name)(z[: len(labels)], torch.tensor(labels)).item()
-    by_themselves = {"contrastive", "multi_similarity", "ranked_list", "snr_contrastive"}
+    by_themselves = {
+        "contrastive",
+        "multi_similarity",
+        "ranked_list",
+        "snr_contrastive",
+        "structured_clustering",
+    }
     assert value == 0 if name not in by_themselves else value >= 0
 
 

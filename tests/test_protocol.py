@@ -63,6 +63,7 @@ GOLDEN = {
     "reality-check/cars.v2": "3984e49292a929e70015e0b34d2293e334b67d08e4a80e3e7278789b3decf44b",
     "reality-check/sop.v2": "81f9dc8204453c24f4a8d83df6897766602bb47bac5dd4ebf9581bf897296bbb",
     "reality-check/any.v2": "c20e1d29c05aa79889f0223583a762db491a4af361100f2bb01fbb61a54edb93",
+    "reality-check/cub-256.v1": "52479cee33e35211e0c317ec4da20574c98ed8acceaa8c2d5cd4423a8fadd881",
     "unbiased/inception-bn.v1": "47ace6d1e8282db8207ea3e673d9327732259934a28062ec08e5b23633f87106",
     "unbiased/resnet50.v1": "5c1464e7480e4d7ef88eb84d18dd6ddcbcd8249acffd097756d2cbcab3481d49",
     "unbiased/inception-bn.v2": "851ce47672bb216ebdbc34b2695bb0afd055fee5fe48531b8c69964d721206f0",
@@ -102,6 +103,7 @@ OTHER: dict[str, Any] = {
     "augment": Augment(flip=0.25),
     "folds": 3,
     "sampler": "other",
+    "supervision": "images",
     "refresh": 7,
     "batch": Batch(embedding=(4, 4)),
     "optimiser": Optimiser(lr=0.5),
@@ -186,6 +188,87 @@ def test_batches_of_auto_size_have_as_many_images_of_a_class_as_a_number_of_imag
     for modality in MODALITIES:
         found = resolved(protocols["quick.v2"], modality).batch
         assert found.of_size(64, "batch=64") == protocols["quick.v2"].batch.of_size(64, "batch=64")
+
+
+@pytest.mark.parametrize(
+    ("name", "sizes"),
+    [
+        (
+            "unbiased/resnet50.v2",
+            {
+                2: ((1, 2), (1, 2)),
+                4: ((2, 2), (2, 2)),
+                8: ((2, 4), (4, 2)),
+                16: ((4, 4), (8, 2)),
+                32: ((8, 4), (16, 2)),
+                64: ((16, 4), (32, 2)),
+                128: ((32, 4), (64, 2)),
+                120: ((24, 5), (60, 2)),
+                60: ((12, 5), (30, 2)),
+                6: ((2, 3), (3, 2)),
+                7: ((1, 7), (7, 1)),
+                9: ((3, 3), (9, 1)),
+            },
+        ),
+        (
+            "reality-check/any.v1",
+            {
+                2: ((1, 2), (2, 1)),
+                6: ((2, 3), (6, 1)),
+                25: ((5, 5), (25, 1)),
+                32: ((8, 4), (32, 1)),
+                256: ((64, 4), (256, 1)),
+            },
+        ),
+        ("revisiting/any.v1", {15: ((5, 3), (15, 1)), 112: ((56, 2), (56, 2))}),
+    ],
+)
+def test_some_batches_of_a_given_size(
+    name: str, sizes: dict[int, tuple[tuple[int, int], tuple[int, int]]]
+) -> None:
+    for size, (embedding, classification) in sizes.items():
+        found = customise(protocols[name], [f"batch={size}"]).batch
+        assert found == Batch(embedding, classification), size
+
+
+EVERY_SIZE = range(2, 129)
+BY_SIZE = ("unbiased/inception-bn", "quick.v1", "quick.v2", "revisiting/any", "reality-check/any")
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_a_batch_of_any_size_holds_exactly_as_many_images(name: str) -> None:
+    usual = resolved(protocols[name]).batch
+    for size in EVERY_SIZE:
+        found = resolved(customise(protocols[name], [f"batch={size}"]))
+        for kind in KINDS:
+            classes, per_class = found.batch_for(kind, classes=128)
+            # pairs of an odd number of images leave one out
+            assert classes * per_class == size - (size % 2 if kind == "pairs" else 0), (kind, size)
+            if kind != "pairs" and size % usual.shape(kind)[1] == 0:
+                assert per_class == usual.shape(kind)[1], (kind, size)
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_samples_of_a_batch_can_be_compared_unless_its_size_is_prime(name: str) -> None:
+    per_class = resolved(protocols[name]).batch.embedding[1]
+    for size in set(EVERY_SIZE) - {per_class}:
+        prime = all(size % one for one in range(2, size))
+        shape = resolved(customise(protocols[name], [f"batch={size}"])).batch.embedding
+        assert (shape == (1, size)) if prime else (min(shape) >= 2), size
+
+
+@pytest.mark.parametrize("name", BY_SIZE)
+def test_the_same_size_again_is_the_same_batch(name: str) -> None:
+    for size in EVERY_SIZE:
+        once = customise(protocols[name], [f"batch={size}"])
+        assert customise(protocols[name], [f"batch={size}"]) == once
+        assert customise(once, [f"batch={size}"]) == once
+
+
+def test_a_batch_of_fewer_than_two_images_is_refused() -> None:
+    for size in (0, 1):
+        with pytest.raises(BadInput, match=rf"--set batch={size}: .* at least 2 images"):
+            changed(f"batch={size}")
 
 
 def test_batch_auto_leaves_both_kinds_of_batch_open() -> None:
@@ -343,7 +426,7 @@ def test_a_run_depends_on_how_it_is_trained() -> None:
     base = replace(resolved(BASE), trunk="another", weights="others")
     elsewhere = {"batch", "shrink_batch", "folds"}  # entries of their own in a run's key
     names = set(OTHER) - set(NOT_TRAINING) - elsewhere
-    assert len(names) == 23
+    assert len(names) == 25
     for name in names:
         assert replace(base, **{name: OTHER[name]}).training != base.training, name
 

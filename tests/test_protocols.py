@@ -5,7 +5,8 @@ refused in miniature.
 import csv
 import html
 import re
-from dataclasses import fields
+import typing
+from dataclasses import fields, replace
 from importlib.resources import files
 from operator import attrgetter
 from pathlib import Path
@@ -21,6 +22,7 @@ from assay.methods import methods, with_given
 from assay.metrics.metric import choose_metrics
 from assay.protocols import (
     Augment,
+    BatchKind,
     Protocol,
     as_text,
     customise,
@@ -32,6 +34,9 @@ from assay.protocols import (
     unbiased,
     with_settings,
 )
+from assay.published import REALITY_CHECK as NAMES
+from assay.published import in_its_paper
+from assay.published.results import WITHOUT_NORMALISING
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.registry import UnknownName
@@ -48,6 +53,7 @@ REALITY_CHECK = [
     "reality-check/sop.v1",
     "reality-check/any.v1",
 ]
+LARGE_BATCH = "reality-check/cub-256.v1"
 REPLICATED = [name.replace(".v1", ".v2") for name in REALITY_CHECK]
 UNBIASED = ["unbiased/inception-bn.v1", "unbiased/resnet50.v1"]
 BY_DISTANCE = [name.replace(".v1", ".v2") for name in UNBIASED]
@@ -62,6 +68,7 @@ def test_these_are_the_published_protocols() -> None:
         "quick.v2",
         *REALITY_CHECK,
         *REPLICATED,
+        LARGE_BATCH,
         *UNBIASED,
         *BY_DISTANCE,
         *REVISITING,
@@ -180,6 +187,12 @@ OWN: dict[str, dict[str, Any]] = {
     "reality-check/cars.v1": {"validate_every": 5, "patience": 15},
     "reality-check/sop.v1": {"validate_every": 20, "patience": 40},
     "reality-check/any.v1": {"validate_every": 2, "patience": 10},
+    LARGE_BATCH: {
+        "validate_every": 2,
+        "patience": 10,
+        "batch.embedding": (64, 4),
+        "batch.classification": (64, 4),
+    },
     "unbiased/inception-bn.v1": {"trunk": "bn_inception"},
     "unbiased/resnet50.v1": {"trunk": "resnet50"},
     "revisiting/cub.v1": {},
@@ -197,8 +210,29 @@ def test_every_setting_is_that_of_the_paper() -> None:
 
 
 def test_only_the_unbiased_evaluation_searches_the_learning_rate_of_the_network() -> None:
-    for name in (*REALITY_CHECK, *REVISITING):
+    for name in (*REALITY_CHECK, LARGE_BATCH, *REVISITING):
         assert not protocols[name].space, name
+
+
+def test_the_supplement_of_the_reality_check_differs_in_its_batches_alone() -> None:
+    large, usual = protocols[LARGE_BATCH], protocols["reality-check/cub.v1"]
+    assert replace(large, batch=usual.batch).fingerprint == usual.fingerprint
+    shapes = resolved(large).batch
+    for kind in typing.get_args(BatchKind):
+        classes, per_class = shapes.shape(kind)
+        assert classes * per_class == 256, kind
+    assert any("64 classes x 4 images" in text for text in large.departures)
+
+
+@pytest.mark.parametrize("kind", ["embedding", "classification"])
+def test_a_fold_of_cub_has_classes_enough_for_batches_of_256(kind: BatchKind) -> None:
+    """100 classes of trainval, a quarter of which validates."""
+    assert resolved(protocols[LARGE_BATCH]).batch_for(kind, 75) == (64, 4)
+
+
+def test_two_images_of_each_of_128_classes_are_refused_where_there_are_75() -> None:
+    with pytest.raises(BadInput, match=r"holds 128 classes, .* --set batch\.embedding=75x2"):
+        resolved(protocols[LARGE_BATCH]).batch_for("pairs", 75)
 
 
 def test_the_crop_of_the_unbiased_evaluation_is_224_of_256_pixels() -> None:
@@ -246,17 +280,22 @@ def test_a_second_version_differs_from_the_first_in_one_setting(name: str) -> No
 def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unbiased_version() -> (
     None
 ):
-    """All methods of Assay whose loss sees raw outputs, and no other: the paper marks none of the
-    others so but `lifted`.
+    """All methods of Assay whose loss sees raw outputs, and no other, but those that are newer than
+    this version; the paper marks none of the others so but `lifted`.
     """
+    newer = {"angular_n_pairs", "prototypical"}
     for name in BY_DISTANCE:
         excepted = protocols[name].exceptions
         assert all(own == {"similarity": "euclidean"} for own in excepted.values())
-        assert set(excepted) == {name for name, method in methods.items() if not method.normalise}
+        assert set(excepted) | newer == {
+            name for name, method in methods.items() if not method.normalise
+        }
 
 
 def test_the_paper_marks_those_methods_as_not_normalised() -> None:
-    """Rows of its table 1, as our names have them; N-pairs counts in both forms."""
+    """Rows of its table 1, as our names have them; N-pairs counts in both forms, and `prototypical`
+    is newer than version 2.
+    """
     marked = {
         "triplet_semihard_squared",
         "lifted",
@@ -267,7 +306,7 @@ def test_the_paper_marks_those_methods_as_not_normalised() -> None:
     }
     assert set(unbiased.RAW) - {"n_pairs_symmetric"} <= marked
     stays = marked & set(methods) - set(unbiased.RAW)
-    assert stays == {"lifted"}
+    assert stays == {"lifted", "prototypical"}
     assert all(
         any(text.startswith("lifted, which the paper") for text in protocols[name].departures)
         for name in BY_DISTANCE
@@ -364,7 +403,7 @@ STATED += ["seeded", "official lists", "short side of 256", "16% to 100%", "affi
 
 
 def test_every_departure_from_the_reality_check_is_stated() -> None:
-    for name in REALITY_CHECK:
+    for name in (*REALITY_CHECK, LARGE_BATCH):
         for words in STATED:
             assert any(words in text for text in protocols[name].departures), f"{name}: {words}"
 
@@ -429,10 +468,10 @@ def published(file: str) -> list[dict[str, str]]:
 PAGE = (Path(__file__).parents[1] / "docs" / "protocols.md").read_text()
 
 
-def rows_of(family: str) -> dict[str, list[str]]:
+def rows_of(family: str, after: str = ", ") -> dict[str, list[str]]:
     """The numbers of a family's table of scores on the page, by method."""
     scores = PAGE.partition("## Scores to expect\n")[2].partition("\n## ")[0]
-    table = scores.partition(f"\n`{family}`, ")[2].partition("|---")[2].partition("\n\n")[0]
+    table = scores.partition(f"\n`{family}`{after}")[2].partition("|---")[2].partition("\n\n")[0]
     rows = [line.strip("| ").split("|") for line in table.splitlines()[1:]]
     return {row[0].strip(): re.findall(r"\d+\.\d+", " ".join(row[1:])) for row in rows}
 
@@ -456,6 +495,18 @@ def test_the_scores_to_expect_of_the_reality_check_are_the_published_ones() -> N
     ]
     expected = {ours: [table[name, *column] for column in columns] for ours, name in theirs.items()}
     assert rows_of("reality-check") == expected
+
+
+def test_the_scores_to_expect_of_batches_of_256_are_the_published_ones() -> None:
+    table = {
+        (NAMES[row["loss"]], row["dataset"]): row["best_mean_val_map_at_r"]
+        for row in published("mlrc_hparams.csv")
+    }
+    rows = rows_of("reality-check/cub-256", ":")
+    assert len(rows) == 7
+    for method, shares in rows.items():
+        expected = [table[method, to] for to in ("CUB200_batch256", "CUB200")]
+        assert [f"{float(share) / 100:.4f}" for share in shares] == expected, method
 
 
 def test_the_scores_to_expect_of_the_unbiased_evaluation_are_the_published_ones() -> None:
@@ -483,6 +534,27 @@ def test_the_scores_to_expect_of_the_unbiased_evaluation_are_the_published_ones(
         for ours, name in theirs.items()
     }
     assert rows_of("unbiased") == expected
+
+
+def test_the_scores_that_papers_reported_are_those_of_the_list() -> None:
+    table = PAGE.partition("| last layer normalised |")[2].partition("|---")[2].partition("\n\n")[0]
+    shown = {
+        row[0].partition(" (")[0]: row[1:]
+        for line in table.splitlines()[1:]
+        for row in [[cell.strip() for cell in line[1:-1].split("|")]]
+    }
+    listed = published("unbiased_reported.csv")
+    assert len(shown) == len(listed)
+    for row in listed:
+        name = WITHOUT_NORMALISING.get(row["method"], row["method"])
+        paper = in_its_paper(name, "cub")
+        assert paper is not None
+        assert shown[name] == [
+            paper.trunk,
+            row["dim"],
+            row["normalised_last_layer"],
+            *(row[f"reported_r1_{data}"] for data in ("cub", "cars", "sop")),
+        ]
 
 
 def test_the_scores_to_expect_of_the_revisiting_study_are_the_published_ones() -> None:
@@ -515,6 +587,17 @@ def test_the_page_states_every_departure() -> None:
         assert [text for text in protocol.departures if text.casefold() not in said] == [], name
 
 
+def test_the_shapes_of_batches_by_size_on_the_page_are_those_that_are_run() -> None:
+    table = PAGE.partition("| images | 2 |")[2].partition("\n\n")[0]
+    head, _, *rows = [line.strip("| ").split(" | ") for line in f"2 |{table}".splitlines()]
+    assert [row[0] for row in rows] == ["embedding", "classification", "pairs"]
+    for kind, *shapes in rows:
+        for size, shape in zip(head, shapes, strict=True):
+            small = resolved(customise(protocols["unbiased/resnet50"], [f"batch={size}"]))
+            found = small.batch.shape(typing.cast("BatchKind", kind))
+            assert "{} x {}".format(*found) == shape, (kind, size)
+
+
 # --- Names with a slash ---
 
 
@@ -528,10 +611,13 @@ def test_a_name_without_its_version_is_the_newest() -> None:
 @pytest.mark.parametrize(
     ("typed", "meant"),
     [
-        ("reality-check", [*REALITY_CHECK, *REPLICATED]),
-        ("reality-check/", [*REALITY_CHECK, *REPLICATED]),
+        ("reality-check", [*REALITY_CHECK, *REPLICATED, LARGE_BATCH]),
+        ("reality-check/", [*REALITY_CHECK, *REPLICATED, LARGE_BATCH]),
         ("Revisiting", REVISITING),
-        ("cub", ["reality-check/cub.v1", "reality-check/cub.v2", "revisiting/cub.v1"]),
+        (
+            "cub",
+            ["reality-check/cub.v1", "reality-check/cub.v2", LARGE_BATCH, "revisiting/cub.v1"],
+        ),
         ("resnet50", ["unbiased/resnet50.v1", "unbiased/resnet50.v2"]),
     ],
 )
@@ -579,8 +665,8 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
     lines = table.splitlines()
     assert code == 0
     assert " ".join(notes.split()) == (
-        "unbiased/inception-bn.v1, unbiased/resnet50.v1: settings for structured_clustering,"
-        " proxy_softmax, dreml wait for these methods, which Assay does not have yet"
+        "unbiased/inception-bn.v1, unbiased/resnet50.v1: settings for proxy_softmax, dreml wait for"
+        " these methods, which Assay does not have yet"
     )
     assert lines[0].split() == ["name", "about", "trials", "reproductions", "runs"]
     assert [line.split()[0] for line in lines[2:]] == list(protocols)
@@ -589,6 +675,7 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
         "40",
         *["240"] * 4,
         *["960"] * 4,
+        "240",
         *["140"] * 4,
         *["20"] * 4,
     ]

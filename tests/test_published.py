@@ -4,15 +4,17 @@ import pytest
 
 from assay.methods import assemble, methods
 from assay.published import (
+    BEST_FOR,
     DATA,
     REALITY_CHECK,
     best_parameters,
     claimed_gains,
     elsewhere,
+    in_its_paper,
     measured_gains,
     reported,
 )
-from assay.published.results import PARAMETERS, UNBIASED, rows
+from assay.published.results import PARAMETERS, UNBIASED, WITHOUT_NORMALISING, rows
 from miniature import QUICK
 
 FOURTEEN = [
@@ -45,7 +47,7 @@ def test_every_published_parameter_is_one_that_we_search(method: str) -> None:
     )
 
 
-@pytest.mark.parametrize("data", DATA)
+@pytest.mark.parametrize("data", BEST_FOR)
 @pytest.mark.parametrize("method", FOURTEEN)
 def test_every_best_parameter_can_be_run(method: str, data: str) -> None:
     found = best_parameters(method, data)
@@ -80,6 +82,21 @@ def test_best_parameters_are_those_of_the_list() -> None:
         "gamma": 47.9,
         "margin": 0.3145,
     }
+
+
+def test_best_parameters_of_batches_of_256_are_a_group_of_their_own() -> None:
+    assert best_parameters("contrastive", "cub-256") == {
+        "pos_margin": 0.2227,
+        "neg_margin": 0.7694,
+    }
+    assert best_parameters("margin_per_class", "cub-256") == {
+        "weights_lr": 1.32e-2,
+        "margin": 0.0,
+        "beta": 0.1097,
+    }
+    assert best_parameters("fastap", "cub-256") == {"bins": 86}
+    assert best_parameters("pretrained", "cub-256") is None
+    assert reported("contrastive", "cub-256", "map_at_r", "separated") is None
 
 
 def test_a_number_of_bins_is_whole() -> None:
@@ -196,3 +213,38 @@ def test_other_benchmarks_are_read_with_their_trunks() -> None:
         UNBIASED.values()
     )
     assert elsewhere("contrastive", "cub", "revisiting") == []
+
+
+def test_what_papers_reported_is_known_for_every_method_of_the_unbiased_evaluation() -> None:
+    for data in DATA:
+        assert all(in_its_paper(method, data) is not None for method in UNBIASED.values())
+        assert in_its_paper("contrastive", data) is None
+    listed = [row["method"] for row in rows("unbiased_reported")]
+    assert [WITHOUT_NORMALISING.get(name, name) for name in listed] == list(
+        dict.fromkeys(
+            UNBIASED[name]
+            for name in (
+                "Triplet Semihard", "Lifted Struct", "N-Pairs", "Struct Clust", "Margin Loss",
+                "Angular Loss", "Prototype Loss", "Proxy-Triplet", "Proxy-NCA", "Proxy-Softmax",
+                "Ranked List Loss", "DREML",
+            )
+        )
+    )  # fmt: skip
+    assert in_its_paper("n_pairs", "glyphs") is None
+
+
+def test_reported_scores_are_those_of_the_list_with_trunk_width_and_last_layer() -> None:
+    margin = in_its_paper("margin_distance_weighted", "cars")
+    assert margin is not None
+    assert (margin.trunk, margin.dim, margin.normalised) == ("resnet50", "128", True)
+    assert margin.recall_at_1 == 0.796
+    ensemble = in_its_paper("dreml", "cub")
+    assert ensemble is not None
+    assert (ensemble.trunk, ensemble.dim, ensemble.normalised) == ("googlenet", "12x48", False)
+    triplet = in_its_paper("triplet_semihard_squared", "sop")
+    assert triplet is not None
+    assert triplet.recall_at_1 is None
+    # the list names the trunk of a score on Cars again where it names one
+    assert all(
+        row["cars_trunk_of_paper"] in ("", row["trunk"]) for row in rows("unbiased_reported")
+    )

@@ -11,7 +11,7 @@ import torch
 from assay.errors import BadInput
 from assay.methods import methods
 from assay.protocols import protocols
-from assay.published import DATA, best_parameters
+from assay.published import BEST_FOR, DATA, best_parameters
 from assay.records.origin import Published
 from assay.records.store import Store
 from assay.records.study import study_records
@@ -81,7 +81,7 @@ def test_one_command_runs_the_published_parameters_and_judges_each_method(assay,
 
 
 def test_all_fourteen_methods_and_the_baseline_have_published_parameters():
-    for data in ("cub", "cars", "sop"):
+    for data in BEST_FOR:
         names = methods_published(data)
         assert len(names) == 15 and "pretrained" in names
 
@@ -90,7 +90,7 @@ def test_every_published_setting_can_be_run():
     """Also those outside the declared ranges: a space bounds the search, not the constructor."""
     from assay.methods import assemble, with_given
 
-    for data in ("cub", "cars", "sop"):
+    for data in BEST_FOR:
         protocol = resolved(protocols[f"reality-check/{data}.v1"])
         for name in methods_published(data):
             if name != "pretrained":
@@ -124,6 +124,23 @@ def test_published_parameters_are_run_under_the_version_with_the_paper_s_one_sea
 
 def test_a_custom_protocol_belongs_to_the_data_set_of_the_published_one():
     assert data_of("reality-check/sop.v1+custom-0123abcd") == "sop"
+
+
+def test_batches_of_256_are_run_with_their_own_parameters_and_held_against_no_score(assay, cub):
+    """The published scores are those of batches of 32."""
+    protocol = ("--protocol", "reality-check/cub-256")
+    code, out, err = reproduce(assay, cub, "--methods", "triplet", *protocol, store="large")
+    assert code == 0, err
+    (record,) = study_records(Store(cub / "large"))
+    assert record.announced.given.origin == Published("Musgrave et al. 2020", "cub-256")
+    assert record.selection.parameters == {"margin": 0.1368}
+    assert "published interval" not in out
+    assert assay("verify", cub / "large")[0] == 0
+
+
+def test_batches_of_256_belong_to_cub():
+    assert as_published("reality-check/cub-256") == "reality-check/cub-256.v1"
+    assert data_of("reality-check/cub-256.v1+custom-0123abcd") == "cub-256"
 
 
 def test_published_parameters_of_another_data_set_are_refused(assay, cub):

@@ -51,6 +51,7 @@ KINDS = {
     "a frozen trunk": ("folder", ["triplet"], customise(SMALL, ["trunk=lite0", "size=32"])),
     "vectors": ("features", ["normalized_softmax", "pretrained"], SMALL),
     "Euclidean": ("features", ["contrastive"], customise(SMALL, ["similarity=euclidean"])),
+    "Hamming": ("features", ["contrastive"], customise(SMALL, ["similarity=hamming"])),
 }
 
 

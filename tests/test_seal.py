@@ -34,6 +34,7 @@ PUBLISHED = {
     "reality-check/cub.v1": "cub",
     "reality-check/cars.v1": "cars",
     "reality-check/sop.v1": "sop",
+    "reality-check/cub-256.v1": "cub",
 }
 """Protocols whose parameters were published, with their data sets."""
 

@@ -683,6 +683,52 @@ def test_under_another_study_s_protocol_its_scores_stand_beside_ours() -> None:
     assert table(Comparison(bench(data="cub")), "beside") is None
 
 
+def unbiased(method: str, year: int, **other: Any) -> Any:
+    return simulate(
+        method,
+        [0.4, 0.5],
+        year,
+        **{
+            "data": "cub",
+            "name": "unbiased/resnet50.v2",
+            "metrics": ("recall_at_1", "nmi", "map_at_r"),
+            "resolved": {"trunk": "resnet50"},
+            **other,
+        },
+    )
+
+
+def test_what_papers_reported_stands_beside_what_the_study_and_we_measured() -> None:
+    methods = {"triplet_semihard_squared": 2015, "n_pairs": 2016, "contrastive": 2006}
+    records = tuple(unbiased(method, year) for method, year in methods.items())
+    rows = {row["method"]: row for row in raw(Comparison(records), "reported")}
+    assert list(rows) == ["triplet_semihard_squared", "n_pairs"]
+    row = rows["n_pairs"]
+    assert (row["trunk"], row["dim"], row["normalised"]) == ("googlenet", "64", "False")
+    assert (row["reported"], row["study"]) == ("0.454", "0.561")
+    assert float(row["measured"]) == pytest.approx(0.55)
+    shown = table(Comparison(records), "reported")
+    assert shown.rows[1][:6] == ["n_pairs", "googlenet", "64", "no", "45.40", "56.10"]
+    assert shown.rows[1][6].startswith("55.00 ± ")
+
+
+def test_a_score_that_no_paper_reported_is_left_empty() -> None:
+    found = table(Comparison((unbiased("proxy_triplet", 2017),)), "reported")
+    assert found.rows[0][:6] == ["proxy_triplet", "bn_inception", "64", "yes", "", "53.10"]
+    on_another = Comparison((unbiased("n_pairs", 2016, resolved={"trunk": "conv"}),))
+    assert table(on_another, "reported").rows[0][5] == ""
+
+
+def test_reported_scores_stand_under_the_unbiased_evaluation_on_its_data_alone() -> None:
+    for other in (
+        {"data": "glyphs"},
+        {"name": "reality-check/cub.v1"},
+        {"metrics": ("nmi", "map_at_r")},
+    ):
+        assert table(Comparison((unbiased("n_pairs", 2016, **other),)), "reported") is None
+    assert table(Comparison((unbiased("contrastive", 2006),)), "reported") is None
+
+
 # --- Sweeps ---
 
 

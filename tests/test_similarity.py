@@ -1,11 +1,11 @@
-"""Embeddings compared by Euclidean distance: validation, checkpoints, test scores, models and their
-use all go by it.
+"""Embeddings compared by Euclidean or Hamming distance: validation, checkpoints, test scores,
+models and their use all go by it.
 """
 
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import numpy as np
 import pytest
@@ -27,7 +27,7 @@ from assay.model import (
     read_model,
     write_model_folder,
 )
-from assay.protocols import Protocol, customise, protocols
+from assay.protocols import Protocol, Similarity, customise, protocols
 from assay.records.run import Run
 from assay.records.store import Store
 from assay.records.study import study_records
@@ -121,7 +121,7 @@ def test_concatenated_squared_distances_are_the_sum_of_those_of_the_folds() -> N
 
 def test_outputs_are_normalised_for_the_cosine_only() -> None:
     z = torch.tensor([[3.0, 4.0], [0.0, 2.0]])
-    assert normalise_for(z, "euclidean") is z
+    assert normalise_for(z, "euclidean") is normalise_for(z, "hamming") is z
     assert normalise_for(z, "cosine").norm(dim=1).tolist() == [1.0, 1.0]
     assert torch.equal(single_vectors(z, 1, "euclidean"), z[:, :1])
 
@@ -135,6 +135,31 @@ def test_a_metric_of_pairs_by_cosine_is_refused_before_any_work() -> None:
         check_metrics(protocol)
     check_metrics(replace(protocol, similarity="cosine"))
     check_metrics(replace(protocol, metrics=("nmi",)))
+
+
+def test_concatenated_bits_are_those_of_the_folds_side_by_side() -> None:
+    """So Hamming distances add up. No fold fills whole bytes."""
+    differ = sum(((z[:, None] > 0) != (z[None] > 0)).sum(-1) for z in FOLDS)
+    hits = []
+    for query in range(30):
+        others = [reference for reference in range(30) if reference != query]
+        order = sorted(others, key=lambda one: (differ[query, one], one))
+        hits.append(Y[order[0]] == Y[query])
+    metrics = ("recall_at_1", "map_at_r")
+    found = score_reproduction(FOLDS, HalfLabels(Y), 4, metrics, "hamming")[0]
+    assert found.concatenated["recall_at_1"] == pytest.approx(np.mean(hits))
+    apart = [evaluate(z, Y, metrics, similarity="hamming") for z in FOLDS]
+    for name in metrics:
+        assert [fold[name] for fold in found.folds] == [scores[name] for scores in apart]
+
+
+@pytest.mark.parametrize("field", ["metrics", "training_metrics"])
+@pytest.mark.parametrize("name", ["nmi", "pi_ratio", "roc_auc"])
+def test_a_metric_that_is_not_of_bits_is_refused_before_any_work(field: str, name: str) -> None:
+    protocol = Protocol("p.v1", similarity="hamming")
+    check_metrics(protocol)
+    with pytest.raises(BadInput, match=rf"--set {field}={name}: {name} .*; leave it out"):
+        check_metrics(replace(protocol, **{field: (name,)}))
 
 
 # --- Runs ---
@@ -284,23 +309,49 @@ def test_a_bench_scores_each_method_as_its_exception_says(
         assert similarity in out_
 
 
+def test_a_bench_by_bits_keeps_numbers_and_scores_their_bits(
+    mini_features: Path, tmp_path: Path, assay: Any
+) -> None:
+    """`verify` recomputes its scores from the numbers, and the numbers from the data."""
+    out, data = tmp_path / "store", f"features:{mini_features}"
+    words = ["--data", data, "--methods", "proxy_nca,pretrained", *settings_of("quick")]
+    code, _, err = assay(
+        "bench", *words, "--set", "similarity=hamming", "--out", out, "--engine", "inline"
+    )
+    assert code == 0, err
+    store = Store(out)
+    for record in study_records(store):
+        assert record.seal is not None
+        answers = read_answers(store.answers(record.seal.test))
+        assert answers is not None
+        for test in record.tests:
+            folds = [np.load(store.test_vectors(key, record.seal.test)) for key in test.runs]
+            assert all(z.dtype == np.float32 for z in folds)
+            bits = np.concatenate(folds, axis=1) > 0
+            direct = evaluate(np.where(bits, 1.0, -1.0), answers.y, ["map_at_r"], similarity="dot")
+            assert test.concatenated["map_at_r"] == direct["map_at_r"]
+    assert assay("verify", out)[0] == 0
+    code, said, err = assay("verify", out, "--data", data)
+    assert code == 0, (said, err)
+
+
 # --- Models ---
 
 
 def test_a_model_file_says_how_its_embeddings_are_compared_and_old_files_stay_as_they_were(
     tmp_path: Path,
 ) -> None:
-    for similarity in ("cosine", "euclidean"):
+    for similarity in get_args(Similarity):
         architecture = Architecture("identity", 4, 0, 3, similarity=similarity)
         path = tmp_path / f"{similarity}.safetensors"
         path.write_bytes(pack_model(architecture, Model(architecture).state()))
         with safe_open(str(path), framework="pt") as file:
             header = json.loads(file.metadata()["architecture"])
-        assert ("similarity" in header) == (similarity == "euclidean")
+        assert ("similarity" in header) == (similarity != "cosine")
         assert read_model(path).architecture == architecture
 
 
-@pytest.mark.parametrize("similarity", ["cosine", "euclidean"])
+@pytest.mark.parametrize("similarity", get_args(Similarity))
 def test_a_loaded_model_embeds_as_it_is_compared(similarity: Any, tmp_path: Path) -> None:
     torch.manual_seed(0)
     model = Model(Architecture("identity", 10, 0, 3, similarity=similarity))

@@ -50,19 +50,22 @@ ALONE = (
     "margin_distance_weighted_near",
     "quadruplet",
     "contrastive_sampled",
+    "structured_clustering",
     "triplet_sampled",
     "rho_contrastive",
     "rho_triplet",
     "rho_margin",
     "rho_snr",
 )
-"""Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
+"""Methods that torch cannot stack, that choose by values, or that draw numbers: their runs are
+trained alone.
+"""
 
 OTHER_HEADS = ("proxy_softmax",)
 """Methods whose head has dropout or no bias, or is trained before the trunk: none is stacked."""
 
 STACKED = [name for name in TRAINED if name not in (*ALONE, *OTHER_HEADS)]
-UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
+UNDETERMINED = {"prototypical": ("head.bias",), "triplet_semihard_squared": ("head.bias",)}
 """Weights that the loss does not determine: distances of raw embeddings do not depend on the bias,
 and RMSprop makes steps of rounding errors.
 """

@@ -2,6 +2,7 @@
 own.
 """
 
+import re
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -15,6 +16,7 @@ from assay.records.study import study_records
 from assay.study import Execution, run_bench, run_sweep
 from assay.study.sweep import read_values
 from miniature import MINI, snapshot
+from options import set_options
 
 INLINE = Execution(InlineEngine())
 SMALL = customise(protocols["quick"], MINI)
@@ -154,3 +156,56 @@ def test_any_field_can_be_varied(mini_folder, tmp_path, vary):
     )
     done = run_sweep(f"folder:{mini_folder}", ["triplet"], small, vary, tmp_path / "store", INLINE)
     assert len(done.studies) == len(read_values(vary)[1])
+
+
+def test_a_sampler_is_swept_beside_the_usual_one(assay, as_before, mini_features, tmp_path):
+    own = tmp_path / "mine.py"
+    own.write_text(
+        "import numpy as np\n"
+        "from assay.samplers import samplers\n\n"
+        "@samplers('anything')\n"
+        "def anything(y, batch, seed):\n"
+        "    draw = np.random.default_rng(seed)\n"
+        "    while True:\n"
+        "        yield draw.integers(0, len(y), batch[0] * batch[1])\n"
+    )
+    words = ["--data", f"features:{mini_features}", "--import", own, "--methods", "contrastive"]
+    words += ["--engine", "inline", "--out", tmp_path / "store", *set_options(MINI)]
+    code, out, err = assay("sweep", *words, "--vary", "sampler=balanced,anything")
+    assert code == 0, err
+    rows = [line.split()[1] for line in out.splitlines() if line.startswith("contrastive ")]
+    assert rows == ["balanced", "anything"]
+    points = [
+        record.announced.protocol.resolved.sampler
+        for record in study_records(Store(tmp_path / "store"))
+        if record.announced.sweep
+    ]
+    assert sorted(points) == ["anything", "balanced"]
+
+
+SMALL_TRUNK = (
+    "trunk=conv", "weights=none", "frozen=nothing", "size=16", "stored=auto", "dim=8", "folds=2",
+    "trials=1", "startup=0", "reproductions=1", "iterations=1", "epochs=1",
+)  # fmt: skip
+
+
+def test_batches_of_any_size_are_swept_and_shown_with_their_shapes(assay, tmp_path):
+    """The sizes of the unbiased evaluation, which its 5 images per class do not divide."""
+    words = ["--data", "glyphs", "--protocol", "unbiased/inception-bn", "--engine", "inline"]
+    words += ["--methods", "contrastive,normalized_softmax", *set_options(SMALL_TRUNK)]
+    sizes = "2,16,128"
+    code, out, err = assay("sweep", *words, "--vary", f"batch={sizes}", "--out", tmp_path / "store")
+    assert code == 0, err
+    assert re.findall(r"^(\w+ +\d+ \(\d+ x \d+\))", re.sub(" +", " ", out), re.MULTILINE) == [
+        "contrastive 2 (1 x 2)",
+        "contrastive 16 (4 x 4)",
+        "contrastive 120 (24 x 5)",  # the protocol's own, where the parameters were selected
+        "contrastive 128 (32 x 4)",
+        "normalized_softmax 2 (1 x 2)",
+        "normalized_softmax 16 (8 x 2)",
+        "normalized_softmax 120 (60 x 2)",
+        "normalized_softmax 128 (64 x 2)",
+    ]
+    page = " ".join((tmp_path / "store" / "report" / "index.html").read_text().split())
+    assert "contrastive at batch=2: each batch was 2 images of one class" in page
+    assert "contrastive at batch=16: each batch" not in page

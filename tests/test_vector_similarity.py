@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from assay.neighbours import Vectors, vector_similarities
+from assay.neighbours.bits import multiply
 from assay.neighbours.similarity import VectorSimilarity
 from loops import for_each
 from searches import (
@@ -41,7 +42,8 @@ def bounds(compared: VectorSimilarity, dtype: torch.dtype) -> tuple[Tensor, Tens
         torch.arange(len(compared.queries)),
         torch.arange(len(compared.references)),
     )
-    upper = compared.left(queries, dtype) @ compared.right(references, dtype).T
+    upper = torch.empty(len(queries), len(references), dtype=dtype)
+    multiply(compared.left(queries, dtype), compared.right(references, dtype), upper)
     return upper - compared.gap(queries[:, None], references[None], dtype), upper
 
 

@@ -59,6 +59,7 @@ def points(store):
 HONEST = {
     "a part of a field": ("features", "optimiser.lr=0.01,0.02"),
     "a batch by its size": ("features", "batch=16,32"),
+    "a batch of any size": ("features", "batch=6,7"),
     "auto": ("features", "patience=auto,1"),
     "a setting for images, of vectors": ("features", "augment.flip=0,0.5"),
     "what does not train": ("folder", "frozen=auto,nothing"),

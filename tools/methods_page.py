@@ -65,6 +65,7 @@ GROUPS = {
     "The baselines": ("nothing",),
     "Methods that compare pairs": ("pairs", "anything"),
     "Methods that compare triplets": ("triplets", "either"),
+    "Methods that take a batch as a whole": ("batch",),
     "Methods that compare with class weights": ("classes",),
     "Methods that see features too": ("seen",),
     "Heads in closed form": ("features",),

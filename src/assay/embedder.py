@@ -38,7 +38,7 @@ class Embedder:
 
     @property
     def similarity(self) -> Similarity:
-        """How its embeddings are compared: cosine (of unit vectors) or euclidean."""
+        """How its embeddings are compared: cosine (of unit vectors), euclidean, or hamming."""
         return self.model.architecture.similarity
 
     @property
@@ -53,6 +53,9 @@ class Embedder:
 
     def embed(self, samples: Given) -> Vectors:
         """Return embeddings (N, dim), unit vectors where `similarity` is cosine.
+
+        Where it is hamming they are the network's numbers, of which the bits z > 0 are compared;
+        `numpy.packbits(z > 0, axis=1)` packs them.
 
         Args:
             samples: the path of an image, a folder of images or of class folders, `kind:path` of

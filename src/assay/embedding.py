@@ -55,7 +55,10 @@ def embed_samples(
 
 
 def normalise_for(z: Tensor, similarity: Similarity) -> Tensor:
-    """Return outputs (N, dim) of a network as they are compared: for the cosine as unit vectors."""
+    """Return outputs (N, dim) of a network as they are compared: for the cosine as unit vectors.
+
+    For Hamming distance they stay numbers; the search takes their bits.
+    """
     return F.normalize(z, dim=1) if similarity == "cosine" else z
 
 

@@ -160,8 +160,8 @@ def reproduce(
         str,
         typer.Option(
             help=(
-                "reality-check/cub, /cars or /sop, version 1: whose published parameters and"
-                " scores."
+                "reality-check/cub, /cars, /sop or /cub-256, version 1: whose published"
+                " parameters and scores."
             )
         ),
     ] = "reality-check/cub.v1",

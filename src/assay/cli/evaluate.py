@@ -68,8 +68,8 @@ def evaluate(
         SimilarityName | None,
         typer.Option(
             help=(
-                "How embeddings are compared; by default a model as in its study, all else by"
-                " cosine."
+                "How embeddings are compared (hamming: as bits z > 0); by default a model as in its"
+                " study, all else by cosine."
             )
         ),
     ] = None,

@@ -171,7 +171,7 @@ def evaluate_file(
         test: search the test half of `data` instead of each validation fold.
         protocol: a name of `assay list protocols`, or a `Protocol`; it splits `data`.
         metrics: names of `assay list metrics`.
-        similarity: cosine, dot, euclidean or hamming; None: cosine.
+        similarity: cosine, dot, euclidean or hamming (of bits z > 0); None: cosine.
         progress: called with the stage, the steps done and their total.
     """
     file = Path(path)
@@ -225,8 +225,8 @@ def evaluate_model(
         test: search the test half instead of validation folds.
         protocol: a name of `assay list protocols`, or a `Protocol`; it splits the data.
         metrics: names of `assay list metrics`.
-        similarity: cosine, dot, euclidean or hamming; None: the similarity that the model was
-            trained for.
+        similarity: cosine, dot, euclidean or hamming (of bits z > 0); None: the similarity that the
+            model was trained for.
         progress: called with the stage, the steps done and their total.
 
     >>> import assay

@@ -36,7 +36,7 @@ It is in the space of every method that has such weights.
 LONGEST_NAME = 100
 """Characters of a method's name, which stands in every row of a table."""
 
-Compares = Literal["pairs", "triplets", "either", "classes", "anything", "seen"]
+Compares = Literal["pairs", "triplets", "either", "batch", "classes", "anything", "seen"]
 
 Start = Literal["any", "pretrained", "random"]
 """Weights that a trunk has before training; given vectors count as pretrained."""
@@ -73,10 +73,11 @@ class Loss(nn.Module):
     Attributes:
         normalise: whether the loss compares unit vectors.
         compares: `pairs` and `triplets`: `forward(z, y, pairs, references)` with `Pairs` or
-            `Triplets`; `either`: with the kind that was mined; `classes`: `forward(z, y)`, which
-            compares with the loss's own weights, so that nothing can be mined; `anything`: all
-            arguments as they were given, None included; `seen`: `forward(seen)` with `Seen`, which
-            has features and sample numbers too.
+            `Triplets`; `either`: with the kind that was mined; `batch`: `forward(z, y)`, which
+            takes the batch as a whole; `classes`: `forward(z, y)`, which compares with the loss's
+            own weights; `anything`: all arguments as they were given, None included; `seen`:
+            `forward(seen)` with `Seen`, which has features and sample numbers too. For `batch`,
+            `classes` and `seen` nothing can be mined.
         undecayed: names of weights that are kept out of weight decay.
         every: passes over the training samples between two refreshes; 0: there is none. A parameter
             may set it.
@@ -157,7 +158,7 @@ class Loss(nn.Module):
     @classmethod
     def takes_mined(cls) -> bool:
         """Return whether a miner can feed the loss."""
-        return cls.compares not in ("classes", "seen")
+        return cls.compares not in ("batch", "classes", "seen")
 
     def __call__(
         self, z: Tensor, y: Tensor, mined: Mined | None = None, references: References | None = None
@@ -181,11 +182,15 @@ class Loss(nn.Module):
                 f"{type(self).__name__} looks at features and sample numbers too: call"
                 " see(Seen(...)) instead"
             )
-        if self.compares == "classes":
+        if self.compares in ("batch", "classes"):
             if mined is not None or references is not None:
+                what = (
+                    "takes a batch as a whole"
+                    if self.compares == "batch"
+                    else "compares with its own weights"
+                )
                 raise ValueError(
-                    f"{type(self).__name__} compares with its own weights: it takes no mined pairs"
-                    " and no references"
+                    f"{type(self).__name__} {what}: it takes no mined pairs and no references"
                 )
             return self._forward(z, y)
         if references is not None:

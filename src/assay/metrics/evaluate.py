@@ -18,7 +18,8 @@ from assay.metrics.ranking import FAR_ENOUGH, Ranking
 from assay.metrics.scores import Queries, Scores
 from assay.metrics.verification import Verification, verification
 from assay.neighbours import Vectors, vector_similarities
-from assay.neighbours.search import as_mask, full_precision
+from assay.neighbours.bits import pack_both
+from assay.neighbours.search import as_mask, check_comparable, full_precision
 from assay.neighbours.similarity import WhichCount
 from assay.neighbours.vectors import unit_rows
 from assay.progress import Progress, silent
@@ -51,7 +52,8 @@ def evaluate(
         queries: which rows of `z` are looked up (indices or a mask); all if None.
         gallery: which rows of `z` they are looked up in (indices or a mask), or another array with
             its labels, as a tuple (z, y). A query in the gallery does not find itself.
-        similarity: cosine, dot, euclidean, or hamming (of bits packed into uint8).
+        similarity: cosine, dot, euclidean, or hamming, of the bits z > 0; embeddings of uint8 are
+            bits that are packed already (`numpy.packbits`).
         counts: which references count for which queries, as for `assay.neighbours.nearest`, by row
             of `z` (and by row of the gallery, if that is another array). References that do not
             count are neither found nor missed.
@@ -200,13 +202,14 @@ class Inputs:
     @cached_property
     def ranking(self) -> Ranking:
         """Queries and gallery with the rule of what counts, ready to be ranked."""
-        queries = self._part(self.query_rows)
+        searched, apart = self._compared()
+        queries = _part(searched, self.query_rows)
         if self.other is not None:
-            gallery, gallery_y = self.other
+            gallery, gallery_y = apart, self.other[1]
             own = torch.full_like(self.query_rows, -1)
         else:
             assert self.gallery_rows is not None
-            gallery, gallery_y = self._part(self.gallery_rows), self.y[self.gallery_rows]
+            gallery, gallery_y = _part(searched, self.gallery_rows), self.y[self.gallery_rows]
             place = torch.full((len(self.y),), -1, device=self.y.device)
             place[self.gallery_rows] = torch.arange(len(gallery), device=self.y.device)
             own = place[self.query_rows]
@@ -232,7 +235,8 @@ class Inputs:
                 )
             if not metric.per_query and self.similarity == "hamming":
                 raise ValueError(
-                    f"{metric.label} needs vectors, not packed bits; unpack them, or leave it out"
+                    f"{metric.label} is not a metric of bits, which hamming compares; leave it out,"
+                    " or leave out similarity= to score it on vectors"
                 )
             by_cosine = self.counts is None and self.similarity == "cosine"
             if metric.source == "pairs" and not by_cosine:
@@ -259,7 +263,7 @@ class Inputs:
                 )
             self.one_set[0].check_finite("embeddings")
         else:
-            self._part(self.query_rows).check_finite("embeddings")
+            _part(self.vectors, self.query_rows).check_finite("embeddings")
         if self.other is not None:
             self.other[0].check_finite("gallery")
 
@@ -274,7 +278,7 @@ class Inputs:
         """All samples that are queries or in the gallery, with their class numbers."""
         assert self.gallery_rows is not None
         rows = torch.unique(torch.cat([self.query_rows, self.gallery_rows]))
-        return self._part(rows), self.y[rows]
+        return _part(self.vectors, rows), self.y[rows]
 
     @cached_property
     def clusters(self) -> NDArray[np.int64]:
@@ -304,15 +308,13 @@ class Inputs:
             progress=self.progress,
         )
 
-    def _part(self, rows: Tensor) -> Vectors:
-        """Return these rows; all rows in order are the vectors themselves.
-
-        Queries and gallery then share one object, which halves the search.
-        """
-        everything = len(rows) == len(self.y) and bool(
-            (rows == torch.arange(len(rows), device=rows.device)).all()
-        )
-        return self.vectors if everything else Vectors(self.vectors, chosen=rows)
+    def _compared(self) -> tuple[Vectors, Vectors]:
+        """Return the rows, and those of the gallery, as the similarity compares them."""
+        gallery = self.vectors if self.other is None else self.other[0]
+        if self.similarity != "hamming":
+            return self.vectors, gallery
+        check_comparable(self.vectors, gallery, self.similarity)
+        return pack_both(self.vectors, gallery)
 
     def _counts(self) -> WhichCount | None:
         counts, query_rows, gallery_rows = self.counts, self.query_rows, self.gallery_rows
@@ -324,6 +326,17 @@ class Inputs:
             return counts(query_rows[query], rows)
 
         return as_mask(count)
+
+
+def _part(vectors: Vectors, rows: Tensor) -> Vectors:
+    """Return these rows; all rows in order are the vectors themselves.
+
+    Queries and gallery then share one object, which halves the search.
+    """
+    everything = len(rows) == len(vectors) and bool(
+        (rows == torch.arange(len(rows), device=rows.device)).all()
+    )
+    return vectors if everything else Vectors(vectors, chosen=rows)
 
 
 def _rows(which: AnyArray | None, vectors: Vectors, what: str) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from assay.neighbours.bits import multiply
 from assay.neighbours.candidates import (
     NONE,
     Candidates,
@@ -65,7 +66,8 @@ def nearest(
         k: how many references per query.
         exclude: for each query the index of a reference to leave out (itself), -1 for none; or
             None.
-        similarity: cosine, dot, euclidean, or hamming (on bits packed into uint8).
+        similarity: cosine, dot, euclidean, or hamming: the fewer bits z > 0 differ, the more
+            similar. Vectors of uint8 are bits that are packed already (`numpy.packbits`).
         counts: which references count for which queries (other camera, other category, junk): a
             function of two tensors, query and reference indices, whose shapes broadcast; it returns
             True or False for each pair. Where fewer than k references count for a query (or are
@@ -83,7 +85,7 @@ def nearest(
             [ 0,  1]])
 
     """
-    left, right, excluded = sides(queries, references, exclude)
+    left, right, excluded = sides(queries, references, exclude, similarity)
     most = available(len(right), excluded)
     if not 1 <= k <= most:
         raise ValueError(f"k is {k}, but a query has {most} references to choose from")
@@ -120,7 +122,11 @@ class _Search:
         self.multiplier = Multiplier()
 
     def run(self) -> Tensor:
-        """Search in single precision, then the undecided queries in double, then pair by pair."""
+        """Search in single precision, then the undecided queries in double, then pair by pair.
+
+        Where products are exact, a query is undecided only because it has more ties than places,
+        and the first search is followed by one in whole rows.
+        """
         device = self.compared.queries.device
         found = torch.empty(len(self.compared.queries), self.k, dtype=torch.long, device=device)
         open_ = torch.arange(len(found), device=device)
@@ -129,6 +135,9 @@ class _Search:
         for dtype in (torch.float32, torch.float64):
             if len(open_) and self.compared.trusts(dtype):
                 open_ = self._search(open_, dtype, found)
+                if self.compared.is_exact:
+                    self._take_rows(open_, dtype, found)
+                    return found
         if len(open_):
             found[open_] = exhaustive(self.compared, open_, self.k, self.exclude, self.counts)
             self.progress(STAGE, len(found) * self.references, len(found) * self.references)
@@ -158,19 +167,36 @@ class _Search:
         columns_R = torch.arange(self.references, device=found.device)
         for rows in slices(len(found), max(1, min(TILE, ROWS // self.references))):
             ids = torch.arange(rows.start, rows.stop, device=found.device)
-            left = self.compared.left(ids, torch.float32)
-            rights = (
-                self.compared.right(columns, torch.float32)
-                for columns in slices(self.references, TILE)
-            )
-            value_QR = torch.cat([left @ right.T for right in rights], dim=1)
-            exclude_Q1 = None if self.exclude is None else self.exclude[ids, None]
-            absent_QR = ~standing(ids[:, None], columns_R[None], exclude_Q1, self.counts)
+            value_QR = self._rows_of_products(ids, torch.float32)
+            absent_QR = ~self._standing(ids, columns_R)
             value_QR.masked_fill_(absent_QR, -torch.inf)
             index_QR = columns_R.expand_as(value_QR).masked_fill(absent_QR, NONE)
             found[rows] = nearest_first(self.compared, ids, value_QR, index_QR, self.k)
             self.progress(STAGE, rows.stop * self.references, len(found) * self.references)
         return found
+
+    def _take_rows(self, ids: Tensor, dtype: torch.dtype, found: Tensor) -> None:
+        """Fill in queries by whole rows of exact products, which are whole numbers.
+
+        One number has the product in its upper bits and the index in its lower ones. More than k
+        references count for such a query, since it had more ties than places.
+        """
+        columns_R = torch.arange(self.references, device=ids.device)
+        for rows in slices(len(ids), max(1, ROWS // self.references)):
+            key_QR = self._rows_of_products(ids[rows], dtype).long() * (NONE + 1) - columns_R
+            key_QR.masked_fill_(~self._standing(ids[rows], columns_R), torch.iinfo(torch.long).min)
+            found[ids[rows]] = key_QR.topk(self.k, dim=1).indices
+
+    def _rows_of_products(self, ids: Tensor, dtype: torch.dtype) -> Tensor:
+        left = self.compared.left(ids, dtype)
+        value_QR = torch.empty(len(ids), self.references, dtype=dtype, device=ids.device)
+        for columns in slices(self.references, TILE):
+            multiply(left, self.compared.right(columns, dtype), value_QR[:, columns])
+        return value_QR
+
+    def _standing(self, ids: Tensor, columns_R: Tensor) -> Tensor:
+        exclude_Q1 = None if self.exclude is None else self.exclude[ids, None]
+        return standing(ids[:, None], columns_R[None], exclude_Q1, self.counts)
 
     def _scan_for(
         self, ids: Tensor
@@ -212,6 +238,7 @@ class _Search:
                     right,
                     columns.start,
                     self._excluded(candidates.ids[rows]) if itself else None,
+                    dtype,
                 )
                 candidates.offer(rows, products)
                 if not itself:
@@ -234,7 +261,11 @@ class _Search:
             for rows in row_blocks:
                 ids = candidates.ids[rows]
                 products = self.multiplier.panel(
-                    self.compared.left(ids, dtype), right, columns.start, self._excluded(ids)
+                    self.compared.left(ids, dtype),
+                    right,
+                    columns.start,
+                    self._excluded(ids),
+                    dtype,
                 )
                 candidates.offer(rows, products)
                 done += 1
@@ -245,14 +276,16 @@ class _Search:
 
 
 def sides(
-    queries: AnyVectors, references: AnyVectors, exclude: ArrayLike | Tensor | None
+    queries: AnyVectors,
+    references: AnyVectors,
+    exclude: ArrayLike | Tensor | None,
+    similarity: str,
 ) -> tuple[Vectors, Vectors, Tensor | None]:
     """Return queries, references and the reference that each query leaves out, all checked."""
     left = queries if isinstance(queries, Vectors) else Vectors(queries)
     right = left if references is queries else Vectors(references, left.device)
     excluded = _left_out(exclude, left, right)
-    if left.dim != right.dim:
-        raise ValueError(f"queries have {left.dim} dimensions, but references {right.dim}")
+    check_comparable(left, right, similarity)
     if not len(right):
         raise ValueError("there are no references to search in")
     if len(right) >= torch.iinfo(torch.int32).max:
@@ -263,6 +296,18 @@ def sides(
     if right is not left:
         right.check_finite("references")
     return left, right, excluded
+
+
+def check_comparable(queries: Vectors, references: Vectors, similarity: str) -> None:
+    """Raise a `ValueError` unless both sides have as many dimensions, in the same form."""
+    if similarity == "hamming" and queries.is_packed != references.is_packed:
+        packed, other = ("queries", "references")[:: 1 if queries.is_packed else -1]
+        raise ValueError(
+            f"the {packed} are uint8, bits that are packed already, and the {other} are not; give"
+            " both as numbers, or pack both (numpy.packbits(z > 0, axis=1))"
+        )
+    if queries.dim != references.dim:
+        raise ValueError(f"queries have {queries.dim} dimensions, but references {references.dim}")
 
 
 def available(references: int, exclude: Tensor | None) -> int:

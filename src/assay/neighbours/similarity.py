@@ -19,6 +19,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
+from assay.neighbours.bits import fastest_type, pack_both, signs
 from assay.neighbours.vectors import Vectors, row_sums, unit_rows
 from assay.registry import Registry
 
@@ -53,6 +54,9 @@ class VectorSimilarity(Protocol):
     """Whether left and right vectors of a row are equal and the gap is constant, so that one tile
     serves both sides.
     """
+
+    is_exact: bool
+    """Whether products are exact wherever they are trusted: the gap is 0."""
 
     def trusts(self, dtype: torch.dtype) -> bool:
         """Return whether this precision can hold the products."""
@@ -110,6 +114,7 @@ class Cosine:
     """q.r / (|q| |r|); a zero vector has similarity 0 to everything."""
 
     symmetric = True
+    is_exact = False
 
     def __init__(self, queries: Vectors, references: Vectors) -> None:
         self.queries, self.references = queries, references
@@ -156,6 +161,7 @@ class Dot:
     """
 
     symmetric = False
+    is_exact = False
 
     def __init__(self, queries: Vectors, references: Vectors) -> None:
         self.queries, self.references = queries, references
@@ -269,34 +275,29 @@ class Euclidean(Dot):
 
 @vector_similarities("hamming")
 class Hamming:
-    """Minus the number of bits that differ, of bits packed into bytes (`numpy.packbits`).
+    """Minus the number of bits z > 0 that differ; rows of uint8 are bits that are packed already.
 
     As -1 and 1 the bits have products D - 2 x distance, whole numbers that either precision holds
     exactly.
     """
 
     symmetric = True
+    is_exact = True
 
     def __init__(self, queries: Vectors, references: Vectors) -> None:
-        for side in (queries, references):
-            if not side.is_packed:
-                raise ValueError(
-                    "hamming compares bits packed into uint8 (numpy.packbits(z > 0, axis=1)), got"
-                    f" {side.rows.dtype}"
-                )
-        self.queries, self.references = queries, references
+        self.queries, self.references = pack_both(queries, references)
 
     def trusts(self, dtype: torch.dtype) -> bool:
         """Return whether the products are exact: whole numbers up to 2^24 in single precision."""
         return 8 * self.queries.dim <= 1 / torch.finfo(dtype).eps
 
     def left(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Return bits as -1 and 1."""
-        return _signs(self.queries.read(which, None), dtype)
+        """Return bits as -1 and 1, in the type whose products are fastest."""
+        return signs(self.queries.read(which, None), fastest_type(self.queries.device, dtype))
 
     def right(self, which: slice | Tensor, dtype: torch.dtype) -> Tensor:
-        """Return bits as -1 and 1."""
-        return _signs(self.references.read(which, None), dtype)
+        """Return bits as -1 and 1, in the type whose products are fastest."""
+        return signs(self.references.read(which, None), fastest_type(self.references.device, dtype))
 
     def gap(self, queries: Tensor, references: Tensor, dtype: torch.dtype) -> Tensor:
         """Return 0: products are exact."""
@@ -308,8 +309,8 @@ class Hamming:
 
     def exact(self, queries: Tensor, references: Tensor) -> Tensor:
         """Return products of bits as -1 and 1."""
-        a_PD = _signs(self.queries.read(queries, None), torch.float64)
-        return row_sums(a_PD * _signs(self.references.read(references, None), torch.float64))
+        a_PD = signs(self.queries.read(queries, None), torch.float64)
+        return row_sums(a_PD * signs(self.references.read(references, None), torch.float64))
 
 
 class _ExactUnits:
@@ -345,13 +346,6 @@ def _norms(x_ND: Tensor) -> Tensor:
     rest_N1 = torch.linalg.vector_norm(x_ND[:, whole:], dim=1, keepdim=True)
     norms: Tensor = torch.cat([parts_NS, rest_N1], dim=1).double().norm(dim=1, keepdim=True)
     return norms
-
-
-def _signs(packed_NB: Tensor, dtype: torch.dtype) -> Tensor:
-    bits = (
-        packed_NB[:, :, None] >> torch.arange(7, -1, -1, device=packed_NB.device, dtype=torch.uint8)
-    ) & 1
-    return bits.flatten(1).to(dtype).mul_(2).sub_(1)
 
 
 def _not_zero(vectors: Vectors) -> Tensor:

@@ -4,6 +4,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from assay.neighbours.bits import multiply
 from assay.neighbours.candidates import exact_scores
 from assay.neighbours.search import (
     STAGE,
@@ -38,7 +39,7 @@ def target_ranks(
     tensor([3, 3, 1])
 
     """
-    left, right, excluded = sides(queries, references, exclude)
+    left, right, excluded = sides(queries, references, exclude, similarity)
     wanted = as_indices(targets, "targets", left.device)
     if len(wanted) != len(left):
         raise ValueError(f"{len(left)} queries but {len(wanted)} targets; each query needs one")
@@ -81,7 +82,8 @@ class _Before:
         self.dtype = torch.float32 if compared.trusts(torch.float32) else torch.float64
         self.trusted = compared.trusts(self.dtype)
         self.left = compared.left(ids, self.dtype)
-        self.upper_Q = (self.left * compared.right(targets, self.dtype)).sum(1)
+        right_QD = compared.right(targets, self.dtype)
+        self.upper_Q = (self.left * right_QD).sum(1, dtype=self.dtype)
         self.lower_Q = self.upper_Q - compared.gap(ids, targets, self.dtype)
         self.exact_Q = compared.exact(ids, targets)
 
@@ -93,7 +95,11 @@ class _Before:
         return before_Q
 
     def _count(self, columns: slice) -> Tensor:
-        tile_QR = self.left @ self.compared.right(columns, self.dtype).T
+        right_RD = self.compared.right(columns, self.dtype)
+        tile_QR = torch.empty(
+            len(self.left), len(right_RD), dtype=self.dtype, device=self.ids.device
+        )
+        multiply(self.left, right_RD, tile_QR)
         columns_R = torch.arange(columns.start, columns.stop, device=self.ids.device)
         above_QR = (
             tile_QR - self.compared.gap(self.ids[:, None], columns_R[None], self.dtype)

@@ -13,6 +13,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
+from assay.neighbours.bits import multiply
+
 TILE = 1024
 """Rows and columns of a tile of products."""
 
@@ -88,27 +90,35 @@ class Multiplier:
         self._room = torch.empty(0)
 
     def panel(
-        self, left_QD: Tensor, right_RD: Tensor, first: int, exclude_Q: Tensor | None
+        self,
+        left_QD: Tensor,
+        right_RD: Tensor,
+        first: int,
+        exclude_Q: Tensor | None,
+        dtype: torch.dtype,
     ) -> ProductPanel:
-        """Return all products, -inf where a query excludes a reference."""
+        """Return all products in the given precision, -inf where a query excludes a reference."""
         width = min(TILE, math.ceil(len(right_RD) / GROUP) * GROUP)
-        tiles = self._empty(math.ceil(len(right_RD) / width), len(left_QD), width, left_QD)
-        tops = left_QD.new_empty(len(tiles), len(left_QD), width // GROUP)
+        shape = math.ceil(len(right_RD) / width), len(left_QD), width
+        tiles = self._empty(shape, dtype, left_QD.device)
+        tops = tiles.new_empty(len(tiles), len(left_QD), width // GROUP)
         for number, tile in enumerate(tiles):
             right = right_RD[number * width : (number + 1) * width]
             if len(right) < width:
                 tile[:, len(right) :] = -torch.inf
-            torch.mm(left_QD, right.T, out=tile[:, : len(right)])
+            multiply(left_QD, right, tile[:, : len(right)])
             if exclude_Q is not None:
                 _leave_out(tile, exclude_Q - first - number * width)
             torch.amax(tile.view(len(tile), GROUP, -1), 1, out=tops[number])
         return ProductPanel(first, tiles, tops)
 
-    def _empty(self, count: int, rows: int, columns: int, like: Tensor) -> Tensor:
-        size = count * rows * columns
-        if len(self._room) < size or self._room.dtype != like.dtype:
-            self._room = like.new_empty(size)
-        return self._room[:size].view(count, rows, columns)
+    def _empty(
+        self, shape: tuple[int, int, int], dtype: torch.dtype, device: torch.device
+    ) -> Tensor:
+        size = math.prod(shape)
+        if len(self._room) < size or self._room.dtype != dtype:
+            self._room = torch.empty(size, dtype=dtype, device=device)
+        return self._room[:size].view(shape)
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ import difflib
 from collections.abc import Sequence
 
 from assay.protocols import reality_check, revisiting, unbiased
+from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
@@ -15,8 +16,6 @@ from assay.protocols.protocol import (
     PROSE,
     SAME_FOR_ALL,
     Augment,
-    Batch,
-    BatchKind,
     Frozen,
     ImageForm,
     Modality,
@@ -30,6 +29,7 @@ from assay.protocols.protocol import (
     Search,
     SettingValue,
     Similarity,
+    Supervision,
     as_text,
 )
 from assay.protocols.quick import QUICK, QUICK_V2
@@ -75,6 +75,7 @@ __all__ = [
     "Search",
     "SettingValue",
     "Similarity",
+    "Supervision",
     "TrunkFacts",
     "as_text",
     "customise",
@@ -163,6 +164,7 @@ for _protocol in (
     reality_check.CARS_V2,
     reality_check.SOP_V2,
     reality_check.ANY_V2,
+    reality_check.CUB_BATCH256,
     unbiased.INCEPTION_BN,
     unbiased.RESNET50,
     unbiased.INCEPTION_BN_V2,

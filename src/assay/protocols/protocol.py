@@ -8,6 +8,7 @@ from typing import Any, Literal, cast
 
 from assay.errors import BadInput
 from assay.hashing import digest, plain
+from assay.protocols.batch import Batch
 from assay.protocols.by_method import frozen
 from assay.space import Parameters, Space, Value
 
@@ -16,11 +17,6 @@ Modality = Literal["drawing", "photo", "features"]
 
 SampleKind = Literal["images", "vectors"]
 """Kind of samples, and of a trunk's input."""
-
-BatchKind = Literal["embedding", "classification", "pairs"]
-"""Shapes of training batch: for methods that compare samples, for methods that compare with class
-weights, and for methods that need two samples of each class.
-"""
 
 Resize = Literal["square", "short", "stretch"]
 Pooling = Literal["avg", "avg+max", "gem"]
@@ -32,9 +28,9 @@ subsampling of colours.
 
 Search = Literal["bayesian", "quasi-random", "random"]
 
-Similarity = Literal["cosine", "euclidean"]
-"""Comparison of embeddings: by the cosine, as unit vectors, or by Euclidean distance, without
-normalising them.
+Similarity = Literal["cosine", "euclidean", "hamming"]
+"""Comparison of embeddings: by the cosine, as unit vectors; by Euclidean distance, without
+normalising them; or by Hamming distance, as bits z > 0.
 """
 
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
@@ -42,41 +38,17 @@ Schedule = Literal["constant", "cosine"]
 """Learning rate during training: constant, or falling to zero along half a cosine over all epochs.
 """
 
+Supervision = Literal["classes", "images"]
+"""What training is told: the class of each sample; or nothing, so that two augmented views of an
+image are the only positives, and each image is a class of its own. Validation and test go by the
+classes either way.
+"""
+
 SettingValue = Value | tuple[Value, ...] | None
 """Value of a setting; None is `auto`."""
 
 FEWEST_CLASSES = 16
 """Classes that a data set needs at least, so that halves and folds have enough of them."""
-
-
-@dataclass(frozen=True)
-class Batch:
-    """Shapes of a training batch, classes x images per class; None is `auto`.
-
-    Args:
-        embedding: for methods that compare samples.
-        classification: for methods that compare samples with class weights.
-    """
-
-    embedding: tuple[int, int] | None = (8, 4)
-    classification: tuple[int, int] | None = (32, 1)
-
-    def of_size(self, images: int, setting: str) -> "Batch":
-        """Return batches of `images` images, with as many per class as these have.
-
-        Where these are `auto`, the number per class is that of `Batch()`. `setting` is for the
-        message of a `BadInput`.
-        """
-        shapes = {}
-        for kind, default in vars(Batch()).items():
-            per_class = (getattr(self, kind) or default)[1]
-            if images < 1 or images % per_class:
-                raise BadInput(
-                    f"--set {setting}: {images} images cannot be a batch with {per_class} of each"
-                    f" class; set batch.{kind}"
-                )
-            shapes[kind] = images // per_class, per_class
-        return Batch(**shapes)
 
 
 @dataclass(frozen=True)
@@ -149,6 +121,8 @@ class Protocol:
         dim: width of an embedding; 0 in the runs of a baseline without a head.
         similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
+        supervision: what training is told of the samples: their `classes`, or only which `images`
+            two views are of.
         sampler: name of the sampler, which draws the training batches.
         refresh: training steps between two times that a sampler with a fresh memory bank embeds all
             training samples and plans its batches; None is one pass.
@@ -206,9 +180,10 @@ class Protocol:
     similarity: Similarity = "cosine"
     augment: Augment = Augment()
     folds: int = 4
+    supervision: Supervision = "classes"
     sampler: str = "balanced"
     refresh: int | None = None
-    batch: Batch = Batch()
+    batch: Batch = field(default=Batch())
     optimiser: Optimiser = Optimiser()
     iterations: int | None = 100
     shortest_epoch: int | None = 1
@@ -301,7 +276,7 @@ NOT_ASKED = (
 
 SAME_FOR_ALL = (
     *NOT_ASKED, "folds", "batch", "shrink_batch", "iterations", "shortest_epoch", "epochs",
-    "validate_every", "patience",
+    "validate_every", "patience", "supervision",
 )  # fmt: skip
 """Settings that no exception for a method may change: how often and how long it is searched,
 trained and repeated, how many images it sees, and what decides. With more of these a method could
@@ -324,6 +299,7 @@ NEUTRAL: dict[str, Any] = {
     "stored": None,
     "form": "pixels",
     "similarity": "cosine",
+    "supervision": "classes",
     "refresh": None,
     "shortest_epoch": 1,
     "searches": 1,
@@ -343,7 +319,7 @@ NEUTRAL: dict[str, Any] = {
 }
 
 
-LATER = ("refresh",)
+LATER = ("supervision", "refresh")
 """Fields that were added after the format of preregistrations. At its neutral value such a field is
 left out there, so that older ones are what they were.
 """

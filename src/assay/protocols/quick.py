@@ -9,7 +9,8 @@ reproductions of 4 folds are 32 runs. docs/protocols.md has the scores to expect
 
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.batch import Batch
+from assay.protocols.protocol import Augment, Optimiser, Protocol
 
 QUICK = Protocol(
     name="quick.v1",

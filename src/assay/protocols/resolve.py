@@ -6,11 +6,10 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from assay.errors import BadInput
+from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.protocol import (
     NOT_TRAINING,
     Augment,
-    Batch,
-    BatchKind,
     Frozen,
     Modality,
     Optimiser,
@@ -334,12 +333,34 @@ def resolve(
     resolved = ResolvedProtocol(**{**vars(protocol), **changed})
     if given == "images":
         _check_images(resolved, trunk)
+    if resolved.supervision == "images":
+        _check_views(resolved, given)
     return resolved
 
 
 def _filled(settings: Augment | Batch | Optimiser, auto: Mapping[str, Any]) -> dict[str, Any]:
     """Return the fields of the settings, with these values in the place of `auto`."""
     return {name: auto[name] if value is None else value for name, value in vars(settings).items()}
+
+
+def _check_views(protocol: ResolvedProtocol, given: SampleKind) -> None:
+    """Raise `BadInput` where two views of a sample would be the same."""
+    if given == "vectors" or protocol.frozen == "trunk":
+        what = "the data are vectors" if given == "vectors" else "the trunk is frozen"
+        remedy = "give images" if given == "vectors" else "add --set frozen=nothing"
+        raise BadInput(
+            f"--set supervision=images: two augmented views of an image are needed, and {what}, so"
+            f" nothing is augmented; {remedy}"
+        )
+    none = ResolvedAugment(area=(1, 1), aspect=(1, 1), flip=0, rotation=0, shear=0)
+    if (
+        replace(protocol.augment, aspect=(1, 1)) == none
+        and protocol.first_step.side == protocol.size
+    ):
+        raise BadInput(
+            "--set supervision=images: the augmentation changes nothing, so two views of an image"
+            " are the same; set augment.area, augment.flip or augment.rotation"
+        )
 
 
 def _check_images(protocol: ResolvedProtocol, trunk: TrunkFacts) -> None:

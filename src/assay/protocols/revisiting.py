@@ -13,7 +13,8 @@ estimates the GPU-hours, and has the scores to expect.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol
+from assay.protocols.batch import Batch
+from assay.protocols.protocol import Augment, Optimiser, Protocol
 from assay.space import Parameters
 
 GIVEN: Mapping[str, Parameters] = {

@@ -11,7 +11,8 @@ from dataclasses import replace
 from typing import Any, Literal
 
 from assay.errors import BadInput
-from assay.protocols.protocol import Batch, Protocol, SettingValue, as_text
+from assay.protocols.batch import LARGEST_BATCH, Batch
+from assay.protocols.protocol import Protocol, SettingValue, as_text
 from assay.space import read_number, read_whole
 
 CUSTOM = "+custom-"
@@ -239,9 +240,6 @@ fit into memory.
 
 WIDEST = 1_000.0
 """Width over height of the widest crop, and the inverse of the least share of an image's area."""
-
-LARGEST_BATCH = 32_768
-"""Images of a batch. Losses compare all pairs: 4 GB for each matrix of this batch."""
 
 LARGEST_RATE = 1_000.0
 """Largest learning rate and weight decay: with more, weights soon leave single precision."""

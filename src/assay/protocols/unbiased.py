@@ -19,7 +19,8 @@ the GPU-hours, and has the scores to expect.
 from collections.abc import Mapping
 from dataclasses import replace
 
-from assay.protocols.protocol import Augment, Batch, Optimiser, Protocol, SettingValue
+from assay.protocols.batch import Batch
+from assay.protocols.protocol import Augment, Optimiser, Protocol, SettingValue
 from assay.space import Real, Space
 
 CROP = (224 / 256) ** 2
@@ -30,8 +31,8 @@ EXCEPTIONS: Mapping[str, Mapping[str, SettingValue]] = {
     "proxy_softmax": {"dim": 2048},
     "dreml": {"dim": 144},
 }
-"""Other settings of version 1 for three methods, which Assay does not have yet. They are part of
-the published fingerprints, and wait for their methods.
+"""Other settings of version 1 for three methods, two of which Assay does not have yet. They are
+part of the published fingerprints, and those two wait for their methods.
 """
 
 RAW = ("triplet_semihard_squared", "n_pairs", "n_pairs_symmetric", "angular_raw")

@@ -36,13 +36,15 @@ def notices_of(comparison: Comparison) -> list[str]:
 
 
 def notices_of_sweep(sweep: Sweep) -> list[str]:
-    """Return which values are missing, and which runs diverged."""
+    """Return which values are missing, which batches hold one class, and which runs diverged."""
     notices = [
         f"{_place(record)}: not finished; run the same sweep again to continue."
         for record in sweep.unfinished
     ]
     return notices + [
-        f"{_place(record)}: {text}" for record in sweep.records for text in _diverged(record)
+        f"{_place(record)}: {text}"
+        for record in sweep.records
+        for text in (*_of_one_class(record), *_diverged(record))
     ]
 
 
@@ -108,6 +110,11 @@ def _unfinished(record: StudyRecord) -> str:
 
 def _of_study(record: StudyRecord) -> list[str]:
     notices = []
+    if record.resolved.supervision == "images":
+        notices.append(
+            f"{record.method}: training was told no classes; two augmented views of an image were"
+            " the only positives."
+        )
     if own := record.resolved.exceptions.get(record.trained_method):
         settings = ", ".join(as_text(name, value) for name, value in own.items())
         notices.append(f"{record.method}: the protocol makes an exception for it: {settings}.")
@@ -117,6 +124,7 @@ def _of_study(record: StudyRecord) -> list[str]:
             f"{record.method}: a fold trains on fewer classes than the protocol's batch holds, so"
             f" batches were {classes} classes x {images} images."
         )
+    notices += [f"{record.method}: {text}" for text in _of_one_class(record)]
     lost = {
         "diverged": sum(trial.status == "failed" for trial in record.trials),
         "were given up after their first fold": sum(
@@ -130,6 +138,17 @@ def _of_study(record: StudyRecord) -> list[str]:
     ]
     notices += [f"{record.method}: {text}" for text in _diverged(record)]
     return notices + _edges(record)
+
+
+def _of_one_class(record: StudyRecord) -> list[str]:
+    """Return a notice where each training batch is of a single class."""
+    classes, images = record.announced.method.batch
+    if classes > 1 or record.announced.method.baseline:
+        return []
+    return [
+        f"each batch was {images} images of one class, so a method without class weights saw no"
+        " negatives."
+    ]
 
 
 def _edges(record: StudyRecord) -> list[str]:

@@ -139,8 +139,9 @@ def score_reproduction(
 
     Concatenated vectors are normalised again where the similarity is cosine. For Euclidean distance
     they stay as they are: the squared distance of two samples is then the sum of their squared
-    distances in the folds. If there is one vector that is a single model's in full, such as that of
-    `as_is`, it is scored once, and concatenated, separated and fold scores are the same.
+    distances in the folds. So is their Hamming distance the sum of those in the folds. If there is
+    one vector that is a single model's in full, such as that of `as_is`, it is scored once, and
+    concatenated, separated and fold scores are the same.
 
     The sums are over the queries of each class, `separated` and `concatenated`, with the number of
     `queries`.
@@ -167,7 +168,10 @@ def score_reproduction(
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Raise `BadInput` if the protocol names an unknown metric, or one that needs the cosine."""
+    """Raise `BadInput` if the protocol names a metric that is unknown or needs another similarity.
+
+    Metrics of pairs need the cosine, and all metrics of a whole embedding other than bits.
+    """
     for field in ("metrics", "training_metrics"):
         names: tuple[str, ...] = getattr(protocol, field)
         try:
@@ -179,6 +183,12 @@ def check_metrics(protocol: Protocol) -> None:
             raise BadInput(
                 f"--set {field}={','.join(names)}: {by_cosine[0]} compares pairs by the cosine, and"
                 f" similarity is {protocol.similarity}; leave it out"
+            )
+        whole = [one.label for one in chosen if not one.per_query]
+        if whole and protocol.similarity == "hamming":
+            raise BadInput(
+                f"--set {field}={','.join(names)}: {whole[0]} is not a metric of bits, which"
+                " similarity=hamming compares; leave it out"
             )
 
 

@@ -53,6 +53,7 @@ from assay.train import (
     ignore_epoch,
     mean_scores,
     stack_key,
+    training_labels,
 )
 from assay.workers import Needs
 
@@ -245,11 +246,15 @@ def _trainee(run: Run, view: View, train: Rows, validation: View) -> Trainee:
     seed_torch(derive(run.seed, "method"))
     method = assemble(methods[run.method], run.parameters, protocol)
     shape = method.loss.head(protocol.dim)
-    method.loss.setup(shape.dim, len(np.unique(view.y[train])))
+    method.loss.setup(
+        shape.dim, 1 + int(training_labels(view.y[train], protocol.supervision).max())
+    )
     seed_torch(derive(run.seed, "model"))
     model = untrained_model(Architecture.under(protocol, view.inputs, shape), protocol.weights)
     method.loss.prepare(len(train), model.trunk.features)
-    return Trainee(model, method, view, train, validation, run.seed)
+    return Trainee(
+        model, method, view, train, validation, run.seed, supervision=protocol.supervision
+    )
 
 
 def _train(runs: Sequence[Run], view: View, workspace: Workspace | None) -> list[Fit]:

@@ -138,7 +138,9 @@ class Conditions:
 
     @cached_property
     def classes_in_training(self) -> int:
-        """Smallest number of classes that a fold trains on."""
+        """Smallest number of classes that a fold trains on, as training is told of them."""
+        if self.protocol.supervision == "images":
+            return self.samples_in_training
         parts = folds(self.trainval, self.protocol.folds)
         return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
 

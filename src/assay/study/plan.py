@@ -19,7 +19,7 @@ from assay.model import Architecture, Model, untrained_model
 from assay.protocols import FirstStep, Protocol
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import Batches, OneNetwork, Trainee, iterations_of
+from assay.train import Batches, OneNetwork, Trainee, iterations_of, training_labels
 from assay.trunks import build
 
 STEPS, FEWEST = 12, 2
@@ -132,10 +132,11 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
         return 0.0, _bytes_of_weights(untrained_model(usual, protocol.weights))
     method = assemble(design.method, defaults(design.method, protocol), protocol)
     shape = method.loss.head(protocol.dim)
-    method.loss.setup(shape.dim, int(sample.y.max()) + 1)
+    told = protocol.supervision
+    method.loss.setup(shape.dim, 1 + int(training_labels(sample.y, told).max()))
     model = untrained_model(Architecture.under(protocol, sample.inputs, shape), protocol.weights)
     method.loss.prepare(len(sample.y), model.trunk.features)
-    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, seed=0)
+    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=told)
     network = OneNetwork(protocol, design.batch, device)
     before = method.loss.head_first * iterations_of(protocol, len(sample.y), design.batch)
     network.open(1, before + STEPS)

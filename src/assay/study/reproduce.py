@@ -68,10 +68,12 @@ def as_published(protocol: str) -> str:
 
 
 def data_of(protocol: str) -> str:
-    """Return the data set of a reality-check protocol of version 1, to which its scores belong.
+    """Return for what the parameters of a reality-check protocol of version 1 were published.
 
-    >>> data_of("reality-check/cub.v1")
-    'cub'
+    It is a name of `BEST_FOR`, which begins with that of the data set.
+
+    >>> data_of("reality-check/cub.v1"), data_of("reality-check/cub-256.v1")
+    ('cub', 'cub-256')
     """
     name = published_name(protocol)
     if name in PAPER_DATA:
@@ -91,7 +93,7 @@ def with_published(design: Design) -> Design:
     not published; `BadInput` where none were.
     """
     data, given = data_of(design.conditions.protocol.name), design.conditions.data.name
-    if given in DATA and given != data:
+    if given in DATA and given != data.partition("-")[0]:
         raise BadInput(
             f"{given} is not the data of {design.conditions.protocol.name}; use --protocol"
             f" reality-check/{given}"

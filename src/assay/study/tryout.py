@@ -21,7 +21,6 @@ from torch import nn
 
 from assay.bank import Bank
 from assay.data.dataset import Labels
-from assay.data.packs import renumber
 from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
@@ -30,7 +29,7 @@ from assay.methods import BuiltMethod, assemble, fitter_of, samplers
 from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design
-from assay.train import Drawn, check_plan, draw_batches, groups_of
+from assay.train import Drawn, check_plan, draw_batches, groups_of, training_labels
 
 DRAWS = 3
 """Batches that a method is tried on: a memory of past batches is used from the second one on."""
@@ -89,7 +88,8 @@ def _draw(design: Design) -> _Drawn:
     """
     conditions, batch = design.conditions, design.batch
     protocol, trainval = conditions.resolved, conditions.trainval
-    y = renumber(trainval.y[folds(trainval, protocol.folds)[0].train])
+    train = folds(trainval, protocol.folds)[0].train
+    y = training_labels(trainval.y[train], protocol.supervision)
     name, drawn = design.method.sampler or protocol.sampler, _Drawn([], y)
     if design.method.loss is None:
         return drawn

@@ -5,13 +5,16 @@ from dataclasses import dataclass
 
 from assay.metric_names import DEFAULT_METRICS, heading
 from assay.protocols import CUSTOM
-from assay.published import DATA, Elsewhere, Reported, elsewhere, reported
+from assay.published import DATA, Elsewhere, Reported, elsewhere, in_its_paper, reported
 from assay.published.results import OtherBenchmark
 from assay.records.lines import Setting
 from assay.records.origin import Published
 from assay.stats import Interval
 from assay.tables.comparison import SETTINGS, Comparison
-from assay.tables.table import Table, percent
+from assay.tables.table import Table, percent, points
+
+RECALL = "recall_at_1"
+"""The metric in which the papers of the methods reported."""
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,63 @@ def beside_other_studies(comparison: Comparison) -> Table | None:
                 "high": measured.high,
             }
             for method, one, measured in found
+        ],
+    )
+
+
+def beside_the_papers(comparison: Comparison) -> Table | None:
+    """Return R@1 as the papers of the methods report it, as the unbiased evaluation measured it,
+    and as measured here.
+
+    The table appears under a protocol of the unbiased evaluation, on one of its data sets.
+    """
+    if not comparison.protocol.startswith("unbiased/") or RECALL not in comparison.metrics:
+        return None
+    by_study = {method: one.mean for method, one, _ in _others(comparison) if one.metric == RECALL}
+    found = [
+        (method, paper, by_study.get(method), comparison.interval(method, "separated", RECALL))
+        for method in comparison.methods
+        if (paper := in_its_paper(method, comparison.data)) is not None
+    ]
+    if not found:
+        return None
+    return Table(
+        name="reported",
+        title="R@1 as papers report it, as the unbiased evaluation measured it, and as measured",
+        note=(
+            "Reported: by the paper of each method, with the trunk, width and last layer named"
+            " here, which differ from method to method. Study: one run of the unbiased evaluation"
+            " on this protocol's trunk, tuned on the test half. Measured: single models, chosen on"
+            " validation folds, 95% t-interval. Empty where no score is known. In percent."
+        ),
+        groups=[("", 1), ("Reported", 4), ("Study", 1), ("Measured", 1)],
+        columns=["method", "trunk", "dim", "normalised", *[heading(RECALL)] * 3],
+        rows=[
+            [
+                method,
+                paper.trunk,
+                paper.dim,
+                "yes" if paper.normalised else "no",
+                points(paper.recall_at_1),
+                points(studied),
+                percent(measured),
+            ]
+            for method, paper, studied, measured in found
+        ],
+        raw=[
+            {
+                "method": method,
+                "trunk": paper.trunk,
+                "dim": paper.dim,
+                "normalised": paper.normalised,
+                "metric": RECALL,
+                "reported": paper.recall_at_1,
+                "study": studied,
+                "measured": measured.mean,
+                "low": measured.low,
+                "high": measured.high,
+            }
+            for method, paper, studied, measured in found
         ],
     )
 

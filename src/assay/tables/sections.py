@@ -7,7 +7,11 @@ from assay.tables.comparison import SETTINGS, Comparison, comparisons, ended
 from assay.tables.gains import gains
 from assay.tables.length import length
 from assay.tables.peeking import peeking
-from assay.tables.reproduced import beside_other_studies, published_or_measured
+from assay.tables.reproduced import (
+    beside_other_studies,
+    beside_the_papers,
+    published_or_measured,
+)
 from assay.tables.scores import over_folds, scores, training
 from assay.tables.searches import parameters, trials
 from assay.tables.sources import classes, sources
@@ -51,6 +55,7 @@ def _tested(comparison: Comparison) -> list[Table]:
         *(needed(comparison, setting) for setting in reversed(SETTINGS)),
         published_or_measured(comparison),
         beside_other_studies(comparison),
+        beside_the_papers(comparison),
         over_folds(comparison),
         training(comparison),
         *gains(comparison),

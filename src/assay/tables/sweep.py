@@ -165,13 +165,15 @@ def sweep_table(sweep: Sweep) -> Table:
             f" {sweep.protocol}, run again at every value of {sweep.field}; where they were"
             " selected is marked. Mean and 95% t-interval on the test half: over reproductions,"
             " and where they were selected over searches if there are several."
+            + " A batch is classes x images of each."
+            * (sweep.field == "batch")
         ),
         groups=[("", 2), *((setting.capitalize(), len(sweep.metrics)) for setting in SETTINGS)],
         columns=["method", sweep.field, *(heading(metric) for _, metric in cells)],
         rows=[
             [
                 method,
-                value + " (selected here)" * (value in sweep.base_values),
+                _value_in_words(sweep, method, value),
                 *(
                     ""
                     if (interval := found[(method, value), cell]) is None
@@ -214,6 +216,13 @@ def value_of(resolved: ResolvedProtocol, field: str) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return "x".join(map(str, value)) if isinstance(value, tuple) else str(value)
+
+
+def _value_in_words(sweep: Sweep, method: str, value: str) -> str:
+    """Return the value as a row of the table has it; a size of batch with its shape."""
+    classes, images = sweep.places[method, value].announced.method.batch
+    shape = f" ({classes} x {images})" if sweep.field == "batch" else ""
+    return value + shape + " (selected here)" * (value in sweep.base_values)
 
 
 def _number(value: str) -> float | None:

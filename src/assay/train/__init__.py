@@ -6,7 +6,13 @@ from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
 from assay.train.resume import SAVE_AFTER, CheckpointFolder, ResumeFile, SavedState
 from assay.train.stack import CannotBeTraced, HeadStack, can_stack, floats_of, stack_key
-from assay.train.trainee import OnEpoch, OnValidation, Trainee, ignore_epoch
+from assay.train.trainee import (
+    OnEpoch,
+    OnValidation,
+    Trainee,
+    ignore_epoch,
+    training_labels,
+)
 from assay.train.validation import (
     NOTHING_FOUND,
     Fit,
@@ -50,5 +56,6 @@ __all__ = [
     "set_training",
     "stack_key",
     "step",
+    "training_labels",
     "with_counts",
 ]

@@ -4,12 +4,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
+import numpy as np
 from torch import Tensor
 
 from assay.data.dataset import Labels, Rows
 from assay.data.packs import View, renumber
 from assay.methods import BuiltMethod
 from assay.model import Model
+from assay.protocols import Supervision
 from assay.records.run import Checkpoint
 
 OnEpoch = Callable[[int, float, Checkpoint | None], None]
@@ -21,6 +23,16 @@ OnValidation = Callable[[int, dict[str, Tensor]], None]
 
 def ignore_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None:
     """Ignore the epoch."""
+
+
+def training_labels(y: Labels, supervision: Supervision) -> Labels:
+    """Return the labels that training is given for samples of these classes, numbered from 0.
+
+    >>> y = np.array([7, 7, 9])
+    >>> training_labels(y, "classes"), training_labels(y, "images")
+    (array([0, 0, 1]), array([0, 1, 2]))
+    """
+    return renumber(y) if supervision == "classes" else np.arange(len(y))
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,6 +48,7 @@ class Trainee:
         seed: of the batches and the augmentation.
         on_epoch: called after each epoch.
         on_validation: called at each validation.
+        supervision: what training is told of the samples.
         epochs: epochs after which training ends, without any validation; None: validation ends it.
     """
 
@@ -47,9 +60,10 @@ class Trainee:
     seed: int
     on_epoch: OnEpoch = ignore_epoch
     on_validation: OnValidation | None = None
+    supervision: Supervision = "classes"
     epochs: int | None = None
 
     @cached_property
     def y(self) -> Labels:
-        """Labels of the training samples, numbered from 0 over the classes of the fold."""
-        return renumber(self.view.y[self.train])
+        """Labels that training is given, numbered from 0 over the classes of the fold."""
+        return training_labels(self.view.y[self.train], self.supervision)
