@@ -599,6 +599,15 @@ class Remembering(losses["triplet"]):
 Remembering.__module__ = "assay.losses.remembering"
 
 
+class HeadFirst(losses["triplet"]):
+    """A loss after whose first epoch the optimiser begins anew, in a module of Assay's."""
+
+    head_first = 1
+
+
+HeadFirst.__module__ = "assay.losses.head_first"
+
+
 def head(trunk: str = "identity") -> Model:
     return Model(Architecture(trunk, 3, 0 if trunk == "identity" else 16, 4))
 
@@ -621,9 +630,10 @@ def test_a_head_on_vectors_with_a_loss_and_a_miner_of_assay_can_be_stacked() -> 
         (adopt(Drawn), None),
         (losses["triplet"], Whim),
         (Remembering, None),
+        (HeadFirst, None),
     ],
 )
-def test_losses_and_miners_of_users_and_losses_that_remember_are_not_stacked(
+def test_losses_and_miners_of_users_and_losses_that_remember_or_begin_anew_are_not_stacked(
     loss: Any, miner: Any
 ) -> None:
     assert not can_stack(to_train(loss(), miner and miner()), CPU)
