@@ -507,6 +507,31 @@ def normalized_softmax(case: Case, weights: Weights, temperature: float = 0.05) 
     )
 
 
+def proxy_softmax(
+    case: Case, weights: Weights, temperature: float = 0.05, smoothing: float = 0.1
+) -> float:
+    terms = []
+    for label, row in zip(case.y, to_classes(case, weights), strict=True):
+        normaliser = log_sum_exp([s / temperature for s in row])
+        for c, s in enumerate(row):
+            wanted = 1 - smoothing if c == label else smoothing / (len(row) - 1)
+            terms.append(-wanted * (s / temperature - normaliser))
+    return math.fsum(terms) / len(case.y) if case.y else 0.0
+
+
+def dreml(case: Case, weights: Weights, meta_classes: int = 12, members: int = 0) -> float:
+    """The groups are a row for each class, with its meta-class for each member."""
+    total = 0.0
+    for member in range(len(weights["groups"][0])):
+        terms = []
+        for row, label in zip(case.z, case.y, strict=True):
+            width = min(meta_classes, len(row))
+            own = row[member * width : (member + 1) * width]
+            terms.append(log_sum_exp(own) - own[weights["groups"][label][member]])
+        total += mean(terms)
+    return total
+
+
 def proxy_nca(case: Case, weights: Weights, scale: float = 9.0) -> float:
     return cross_entropy(
         case, [[-scale * squared for squared in row] for row in squared_to_classes(case, weights)]
@@ -664,6 +689,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "circle_class": circle_class,
     "contrastive": contrastive,
     "cosface": cosface,
+    "dreml": dreml,
     "fastap": fastap,
     "histogram": histogram,
     "lifted": lifted,
@@ -679,6 +705,7 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "proxy_anchor": proxy_anchor,
     "proxy_nca": proxy_nca,
     "proxy_nca_strict": proxy_nca_strict,
+    "proxy_softmax": proxy_softmax,
     "proxy_triplet": proxy_triplet,
     "quadruplet": quadruplet,
     "ranked_list": ranked_list,

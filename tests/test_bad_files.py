@@ -465,6 +465,23 @@ WEIGHTS = {
     "a negative side": (with_architecture(size=-4), "no model has the architecture"),
     "a word for a width": (with_architecture(dim="8"), "dim is '8', not a whole number"),
     "an unknown similarity": (with_architecture(similarity="x"), "similarity is 'x', not one of"),
+    "parts of another width": (
+        with_architecture(parts=[3, 4]),
+        "its head has 8 dimensions, its parts have 7",
+    ),
+    "an empty part": (with_architecture(parts=[8, 0]), "have at least one number each, got (8, 0)"),
+    "parts that are a number": (with_architecture(parts=8), "parts is no JSON array"),
+    "a part that is a fraction": (with_architecture(parts=[3.5, 4.5]), "parts[0] is 3.5, not a"),
+    "a weight too few": (
+        with_architecture(parts=[3, 5], part_weights=[1.0]),
+        "as many weights above 0, got (1.0,)",
+    ),
+    "a negative weight": (
+        with_architecture(parts=[3, 5], part_weights=[1.0, -1.0]),
+        "above 0, got (1.0, -1.0)",
+    ),
+    "a dropout of all": (with_architecture(dropout=1.0), "below 1, got 1.0"),
+    "a bias that the head does not have": (with_architecture(bias=False), "head.bias"),
 }
 
 

@@ -281,9 +281,10 @@ def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unb
     None
 ):
     """All methods of Assay whose loss sees raw outputs, and no other, but those that are newer than
-    this version; the paper marks none of the others so but `lifted`.
+    this version, and ensembles, whose members are normalised each; the paper marks none of the
+    others so but `lifted`.
     """
-    newer = {"angular_n_pairs", "prototypical"}
+    newer = {"angular_n_pairs", "prototypical", "dreml", "dreml_one"}
     for name in BY_DISTANCE:
         excepted = protocols[name].exceptions
         assert all(own == {"similarity": "euclidean"} for own in excepted.values())
@@ -294,7 +295,7 @@ def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unb
 
 def test_the_paper_marks_those_methods_as_not_normalised() -> None:
     """Rows of its table 1, as our names have them; N-pairs counts in both forms, and `prototypical`
-    is newer than version 2.
+    and `dreml` are newer than version 2.
     """
     marked = {
         "triplet_semihard_squared",
@@ -306,7 +307,7 @@ def test_the_paper_marks_those_methods_as_not_normalised() -> None:
     }
     assert set(unbiased.RAW) - {"n_pairs_symmetric"} <= marked
     stays = marked & set(methods) - set(unbiased.RAW)
-    assert stays == {"lifted", "prototypical"}
+    assert stays == {"lifted", "prototypical", "dreml"}
     assert all(
         any(text.startswith("lifted, which the paper") for text in protocols[name].departures)
         for name in BY_DISTANCE
@@ -664,10 +665,7 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
     table, _, notes = out.partition("\n\n")
     lines = table.splitlines()
     assert code == 0
-    assert " ".join(notes.split()) == (
-        "unbiased/inception-bn.v1, unbiased/resnet50.v1: settings for proxy_softmax, dreml wait for"
-        " these methods, which Assay does not have yet"
-    )
+    assert notes == ""
     assert lines[0].split() == ["name", "about", "trials", "reproductions", "runs"]
     assert [line.split()[0] for line in lines[2:]] == list(protocols)
     assert [line.split()[-1] for line in lines[2:]] == [
@@ -680,6 +678,18 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
         *["20"] * 4,
     ]
     assert all(len(line.rstrip()) <= 100 for line in out.splitlines())
+
+
+def test_the_list_names_methods_that_settings_of_a_protocol_wait_for(
+    assay: Any, as_before: None
+) -> None:
+    methods.forget("assay.losses.dreml")
+    methods.forget("assay.losses.proxy_softmax")
+    _, _, notes = assay("list", "protocols")[1].partition("\n\n")
+    assert " ".join(notes.split()) == (
+        "unbiased/inception-bn.v1, unbiased/resnet50.v1: settings for proxy_softmax, dreml wait for"
+        " these methods, which Assay does not have yet"
+    )
 
 
 # --- In miniature ---

@@ -157,10 +157,9 @@ class World:
             (pictures if on_images else vectors)(range(6, 11), 2),
         )
         torch.manual_seed(0)
-        model = Model(
-            Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 4)
-        )
         loss = self.loss()
+        bare = Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 0)
+        model = Model(bare.with_head(loss.head(4)))
         loss.setup(4, 6)
         torch.manual_seed(1)
         parts = BuiltMethod(loss, self.miner and self.miner(), 0.01, 0.01)
@@ -194,6 +193,13 @@ WORLDS = {
     "frozen batch normalisation": World(
         losses["contrastive"], replace(ON_IMAGES, frozen="batchnorm")
     ),
+    "parts": World(lambda: losses["dreml"](meta_classes=2)),
+    "the head first, dropout": World(losses["proxy_softmax"], ON_IMAGES),
+    "the head first, dropout, adam, cosine": World(
+        losses["proxy_softmax"],
+        replace(ON_IMAGES, optimiser=Optimiser(kind="adam", schedule="cosine")),
+    ),
+    "the head first, dropout, vectors": World(losses["proxy_softmax"]),
     "every second epoch": World(protocol=replace(LONG, validate_every=2)),
     "cosine": World(
         protocol=replace(LONG, optimiser=Optimiser(lr=0.01, kind="adamw", schedule="cosine"))
@@ -565,12 +571,14 @@ def partial_files(store: Store) -> list[str]:
         ("normalized_softmax", "best"),
         ("contrastive_sampled", "best"),
         ("quadruplet", "all"),
+        ("dreml", "all"),
+        ("proxy_softmax", "all"),
     ],
 )
 def test_heads_killed_at_any_validation_give_the_same_files(
     name: str, keep: str, task: Task, tmp_path: Path, dying: Callable[[int], None]
 ) -> None:
-    """A stack of four, and a method that cannot be stacked and is trained fold by fold."""
+    """Stacks of four, and methods that cannot be stacked and are trained fold by fold."""
     task = replace(task, runs=tuple(runs_of(name, IN_STORE)), keep=keep)
     whole = task.elsewhere(tmp_path / "whole")
     whole()

@@ -61,7 +61,10 @@ ALONE = (
 trained alone.
 """
 
-STACKED = [name for name in TRAINED if name not in ALONE]
+OTHER_HEADS = ("proxy_softmax",)
+"""Methods whose head has dropout or no bias, or is trained before the trunk: none is stacked."""
+
+STACKED = [name for name in TRAINED if name not in (*ALONE, *OTHER_HEADS)]
 UNDETERMINED = {"prototypical": ("head.bias",), "triplet_semihard_squared": ("head.bias",)}
 """Weights that the loss does not determine: distances of raw embeddings do not depend on the bias,
 and RMSprop makes steps of rounding errors.
@@ -245,9 +248,11 @@ ODD = replace(
 
 OF_EACH_KIND = (
     "contrastive", "triplet_semihard", "margin_per_class", "multi_similarity_mined", "histogram",
-    "normalized_softmax", "soft_triple", "quadruplet", "contrastive_sampled",
+    "normalized_softmax", "soft_triple", "dreml", "quadruplet", "contrastive_sampled",
+    "proxy_softmax",
 )  # fmt: skip
-"""Methods with pairs, triplets, a miner, bins, weights for classes, and two that are trained alone.
+"""Methods with pairs, triplets, a miner, bins, weights for classes, a head of several parts, and
+three that are trained alone.
 """
 
 
@@ -594,6 +599,15 @@ class Remembering(losses["triplet"]):
 Remembering.__module__ = "assay.losses.remembering"
 
 
+class HeadFirst(losses["triplet"]):
+    """A loss after whose first epoch the optimiser begins anew, in a module of Assay's."""
+
+    head_first = 1
+
+
+HeadFirst.__module__ = "assay.losses.head_first"
+
+
 def head(trunk: str = "identity") -> Model:
     return Model(Architecture(trunk, 3, 0 if trunk == "identity" else 16, 4))
 
@@ -616,12 +630,21 @@ def test_a_head_on_vectors_with_a_loss_and_a_miner_of_assay_can_be_stacked() -> 
         (adopt(Drawn), None),
         (losses["triplet"], Whim),
         (Remembering, None),
+        (HeadFirst, None),
     ],
 )
-def test_losses_and_miners_of_users_and_losses_that_remember_are_not_stacked(
+def test_losses_and_miners_of_users_and_losses_that_remember_or_begin_anew_are_not_stacked(
     loss: Any, miner: Any
 ) -> None:
     assert not can_stack(to_train(loss(), miner and miner()), CPU)
+
+
+@pytest.mark.parametrize("name", OTHER_HEADS)
+def test_heads_of_another_form_are_not_stacked(name: str) -> None:
+    runs = runs_of(name)
+    assert not can_stack(make_trainee(runs[0], VIEW), CPU)
+    for found, run in zip(compute(runs, VIEW), runs, strict=True):
+        assert_same_bytes(found, fit_alone(make_trainee(run, VIEW), PROTOCOL, run.batch))
 
 
 def test_trunks_on_images_and_gpus_are_not_stacked() -> None:

@@ -14,6 +14,7 @@ from torch import nn
 
 from assay.errors import BadInput
 from assay.methods import (
+    HeadShape,
     Loss,
     Method,
     Pairs,
@@ -144,6 +145,15 @@ def test_parameters_that_do_not_fit_into_memory_are_refused(design: Callable[...
         design()
 
 
+def test_a_head_that_is_wider_than_the_protocol_says_is_refused(
+    design: Callable[..., Any],
+) -> None:
+    """Its last numbers would be left out of the scores of a single model."""
+    add(sound, head=lambda self, dim: HeadShape((dim, 1)))
+    with pytest.raises(BadInput, match=r"^mine .*its head has 9 outputs, not 1 to 8"):
+        design()
+
+
 # --- sound losses ---
 
 
@@ -184,6 +194,7 @@ SOUND: dict[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "overflow in one batch": (first_overflows, {}),
     "in place": (in_place, {"normalise": False}),
     "one weight for each class": (by_classes, {"compares": "classes"}),
+    "a narrower head": (sound, {"head": lambda self, dim: HeadShape((1,))}),
 }
 
 

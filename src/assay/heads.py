@@ -32,7 +32,8 @@ class HeadShape:
     def __post_init__(self) -> None:
         if not self.parts or min(self.parts) < 1:
             raise ValueError(f"the parts of a head have at least one number each, got {self.parts}")
-        if self.weights and (len(self.weights) != len(self.parts) or min(self.weights) <= 0):
+        positive = all(0 < weight < math.inf for weight in self.weights)
+        if self.weights and (len(self.weights) != len(self.parts) or not positive):
             raise ValueError(
                 f"a head of {len(self.parts)} parts has as many weights above 0, got {self.weights}"
             )

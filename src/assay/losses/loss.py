@@ -83,6 +83,8 @@ class Loss(nn.Module):
             may set it.
         bank_features: whether a refresh needs the features of all training samples.
         remembers: whether `forward` writes into buffers.
+        head_first: epochs at the start in which nothing of the trunk changes, statistics of batch
+            normalisation included; after them the optimiser begins anew, for a frozen trunk too.
     """
 
     normalise: ClassVar[bool] = True
@@ -91,6 +93,7 @@ class Loss(nn.Module):
     every: float = 0
     bank_features: ClassVar[bool] = False
     remembers: ClassVar[bool] = False
+    head_first: ClassVar[int] = 0
     paper: ClassVar[Paper | None] = None
     departures: ClassVar[tuple[str, ...]] = ()
 

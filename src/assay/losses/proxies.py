@@ -51,10 +51,13 @@ def with_own_class(s_NC: Tensor, y_N: Tensor, own_N1: Tensor) -> Tensor:
 def check_fit(z_ND: Tensor, y_N: Tensor, weights: Tensor) -> None:
     """Raise a `ValueError` for embeddings and labels that do not fit the weights (C, ..., D)."""
     check_labels(y_N, len(weights))
-    if z_ND.shape[1] != weights.shape[-1]:
-        raise ValueError(
-            f"setup got dim={weights.shape[-1]}, but embeddings have {z_ND.shape[1]} dimensions"
-        )
+    check_width(z_ND, weights.shape[-1])
+
+
+def check_width(z_ND: Tensor, dim: int) -> None:
+    """Raise a `ValueError` for embeddings of another width than the loss was set up for."""
+    if z_ND.shape[1] != dim:
+        raise ValueError(f"setup got dim={dim}, but embeddings have {z_ND.shape[1]} dimensions")
 
 
 def check_labels(y_N: Tensor, classes: int) -> None:

@@ -31,9 +31,7 @@ EXCEPTIONS: Mapping[str, Mapping[str, SettingValue]] = {
     "proxy_softmax": {"dim": 2048},
     "dreml": {"dim": 144},
 }
-"""Other settings of version 1 for three methods, two of which Assay does not have yet. They are
-part of the published fingerprints, and those two wait for their methods.
-"""
+"""Other settings of version 1 for three methods. They are part of the published fingerprints."""
 
 RAW = ("triplet_semihard_squared", "n_pairs", "n_pairs_symmetric", "angular_raw")
 """Methods that have no normalised last layer in the paper (table 1), in the form whose loss sees

@@ -138,8 +138,9 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
     method.loss.prepare(len(sample.y), model.trunk.features)
     trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=told)
     network = OneNetwork(protocol, design.batch, device)
-    network.open(1, STEPS)
-    network.add(0, trainee, done=0)
+    before = method.loss.head_first * iterations_of(protocol, len(sample.y), design.batch)
+    network.open(1, before + STEPS)
+    network.add(0, trainee, done=before)  # steps of the head alone would take less time
 
     def embed() -> Tensor:
         return embed_samples(model, sample.x, model.architecture.size, device)

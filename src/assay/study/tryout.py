@@ -127,7 +127,10 @@ def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
     with _random_numbers_kept(device), torch_threads(design.protocol.threads):
         try:
             built = assemble(method, parameters, design.protocol)
-            built.loss.setup(built.loss.head(design.dim).dim, drawn.classes)
+            width = built.loss.head(design.dim).dim
+            if width > design.dim:
+                raise ValueError(f"its head has {width} outputs, not 1 to {design.dim}")
+            built.loss.setup(width, drawn.classes)
             built.loss.prepare(len(drawn.y), FEATURES)
             built.loss.to(device)
             batches = _refresh(design, built.loss, drawn) or drawn.batches

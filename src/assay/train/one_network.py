@@ -12,7 +12,7 @@ from assay.hashing import derive
 from assay.methods import BuiltMethod, Seen
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
-from assay.train.batches import Drawn
+from assay.train.batches import Drawn, iterations_of
 from assay.train.optimisers import optimiser_of, set_rates
 from assay.train.resume import (
     SavedState,
@@ -70,7 +70,8 @@ class OneNetwork:
         self._network = cast("nn.Module", torch.compile(model)) if compiles else model
         trainee.method.loss.to(self.device)
         self._optimiser = optimiser_of(model, trainee.method, self.protocol, done)
-        self._done = done
+        epoch = iterations_of(self.protocol, len(trainee.train), self.batch)
+        self._done, self._trunk_after = done, trainee.method.loss.head_first * epoch
         return self._network
 
     def remove(self, number: int) -> None:
@@ -80,14 +81,22 @@ class OneNetwork:
         """Read and augment the samples of the batch, and take a step on them."""
         [(number, (indices, labels))] = batches.items()
         protocol, device, one = self.protocol, self.device, self._trainee
-        if not one.model.training:
+        trains_trunk = self._done >= self._trunk_after
+        begins_anew = self._done == self._trunk_after > 0
+        if begins_anew:
+            self._optimiser = optimiser_of(one.model, one.method, protocol, self._done)
+        if begins_anew or not one.model.training:
             set_training(one.model, protocol)
+            if not trains_trunk:
+                one.model.trunk.eval()
         set_rates(self._optimiser, protocol.optimiser.schedule, self._steps)
         x = augment(self._x[indices], protocol.augment, protocol.size, self._crops, device)
         passes = self._done * len(indices) / len(one.train)
         self._done += 1
         taken = ReadBatch(x, torch.from_numpy(labels), torch.from_numpy(indices), passes)
-        value, self._z = step(self._network, one.method, self._optimiser, taken, protocol, device)
+        value, self._z = step(
+            self._network, one.method, self._optimiser, taken, protocol, device, trains_trunk
+        )
         return {number: value}
 
     def outputs(self, number: int) -> Tensor:
@@ -150,22 +159,27 @@ def step(
     batch: ReadBatch,
     protocol: ResolvedProtocol,
     device: torch.device,
+    trains_trunk: bool = True,
 ) -> tuple[float, Tensor]:
-    """Take one training step on a batch; return the loss before the step, and the embeddings."""
+    """Take one training step on a batch; return the loss before the step, and the embeddings.
+
+    Weights of a trunk that is not trained get no gradient, so the optimiser leaves them out.
+    """
     autocast = torch.autocast(
         device.type, torch.bfloat16, enabled=protocol.autocast and device.type == "cuda"
     )
-    y = batch.y.to(device)
-    if method.loss.compares == "seen":
-        model = cast("Model", network)
-        with autocast:
-            x = model.features(batch.x.to(device))
+    y, model = batch.y.to(device), cast("Model", network)
+    with autocast:
+        if method.loss.compares == "seen" or not trains_trunk:
+            with torch.set_grad_enabled(trains_trunk):
+                x = model.features(batch.x.to(device))
             z = model.embed_features(x)
+        else:
+            z = network(batch.x.to(device))
+    if method.loss.compares == "seen":
         rows = batch.rows.to(device)
         value = method.loss.see(Seen(z, y, x, rows, batch.passes, model.embed_features))
     else:
-        with autocast:
-            z = network(batch.x.to(device))
         mined = method.miner(z.detach(), y) if method.miner else None
         value = method.loss(z, y, mined)
     optimiser.zero_grad()

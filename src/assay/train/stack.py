@@ -61,14 +61,15 @@ def can_stack(trainee: Trainee, device: torch.device) -> bool:
     """Return whether this is a head on vectors, trained by a method of Assay's own.
 
     Assay's losses and miners are functions of their arguments, but for those that remember past
-    batches. A user's own may count its calls or draw numbers, which a trace would not see.
+    batches. A user's own may count its calls or draw numbers, which a trace would not see. The
+    optimiser of a stack does not begin anew after the first epochs.
     """
     loss, miner = trainee.method.loss, trainee.method.miner
     own = all(
         type(part).__module__.startswith("assay.") for part in (loss, miner) if part is not None
     )
     head = trainee.model.architecture
-    plain = head.bias and not head.dropout
+    plain = head.bias and not head.dropout and not loss.head_first
     on_vectors = head.trunk == "identity" and device == CPU
     return on_vectors and plain and own and not loss.remembers and loss.compares != "seen"
 
