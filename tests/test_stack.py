@@ -55,8 +55,14 @@ ALONE = (
     "rho_triplet",
     "rho_margin",
     "rho_snr",
+    "xbm_contrastive",
+    "xbm_triplet",
+    "xbm_margin",
+    "xbm_multi_similarity",
 )
-"""Methods that torch cannot stack, or that draw numbers: their runs are trained alone."""
+"""Methods that torch cannot stack, that draw numbers or that remember past batches: their runs are
+trained alone.
+"""
 
 STACKED = [name for name in TRAINED if name not in ALONE]
 UNDETERMINED = {"triplet_semihard_squared": ("head.bias",)}
