@@ -16,6 +16,7 @@ from pytorch_metric_learning import losses as pml
 from pytorch_metric_learning import miners as pml_miners
 from torch import Tensor
 
+from assay.heads import HeadShape
 from assay.losses import losses
 from assay.losses.contrastive import Contrastive
 from assay.losses.loss import Loss, Seen
@@ -504,6 +505,23 @@ def test_the_parameters_are_those_of_loss_miner_and_memory() -> None:
     assert made.__module__ == __name__
     with pytest.raises(TypeError, match="'margin'"):
         made(margin=0.2)
+
+
+def test_the_wrapped_loss_shapes_the_head_and_prepares_its_own_buffers() -> None:
+    class Wide(Contrastive):
+        def head(self, dim: int) -> HeadShape:
+            return HeadShape((dim, dim))
+
+        def prepare(self, samples: int, features: int) -> None:
+            self.given = samples, features
+
+    loss: Any = cross_batch_memory(Wide)(memory=0.5)
+    shape = loss.head(DIM)
+    assert shape == HeadShape((DIM, DIM))
+    loss.setup(shape.dim, CLASSES)
+    loss.prepare(10, 7)
+    assert loss.loss.given == (10, 7)
+    assert loss.embeddings.shape == (5, 2 * DIM)
 
 
 def test_a_run_depends_on_the_code_of_the_wrapped_loss_and_of_the_miner() -> None:
