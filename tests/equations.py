@@ -8,7 +8,7 @@ exponent, nothing else is clever.
 import itertools
 import math
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 Row = list[float]
@@ -680,6 +680,75 @@ def cross_entropy(case: Case, logits: list[Row]) -> float:
     return mean([log_sum_exp(row) - row[label] for label, row in zip(case.y, logits, strict=True)])
 
 
+# --- Losses with a memory, in their warm-up; later steps are in test_cross_batch_memory.py ---
+
+
+def xbm_contrastive(
+    case: Case,
+    weights: Weights,
+    pos_margin: float = 0.0,
+    neg_margin: float = 0.5,
+    memory: float = 1.0,
+    warmup: float = 1.0,
+    weight: float = 1.0,
+) -> float:
+    return contrastive(case, weights, pos_margin, neg_margin)
+
+
+def xbm_triplet(
+    case: Case,
+    weights: Weights,
+    margin: float = 0.1,
+    distance: str = "plain",
+    over: str = "active",
+    memory: float = 1.0,
+    warmup: float = 1.0,
+    weight: float = 1.0,
+) -> float:
+    return triplet(case, weights, margin, distance, over)
+
+
+def xbm_margin(
+    case: Case,
+    weights: Weights,
+    margin: float = 0.2,
+    beta: float = 1.2,
+    memory: float = 1.0,
+    warmup: float = 1.0,
+    weight: float = 1.0,
+) -> float:
+    return REFERENCE["margin"](case, {"beta": weights["loss.beta"]}, margin, beta)
+
+
+def xbm_multi_similarity(
+    case: Case,
+    weights: Weights,
+    alpha: float = 2.0,
+    beta: float = 50.0,
+    base: float = 0.5,
+    epsilon: float = 0.1,
+    memory: float = 1.0,
+    warmup: float = 1.0,
+    weight: float = 1.0,
+) -> float:
+    return multi_similarity(informative(case, epsilon), weights, alpha, beta, base)
+
+
+def informative(case: Case, epsilon: float) -> Case:
+    """The pairs that the miner of multi-similarity keeps."""
+    kept = []
+    for a, positives, negatives in case.anchors:
+        lowest = min([case.s(a, p) for p in positives], default=math.inf)
+        highest = max([case.s(a, n) for n in negatives], default=-math.inf)
+        kept.append(
+            (
+                [p for p in positives if case.s(a, p) < highest + epsilon],
+                [n for n in negatives if case.s(a, n) > lowest - epsilon],
+            )
+        )
+    return replace(case, positives=[p for p, _ in kept], negatives=[n for _, n in kept])
+
+
 REFERENCE: dict[str, Callable[..., float]] = {
     "angular": angular,
     "angular_n_pairs": angular_n_pairs,
@@ -720,6 +789,10 @@ REFERENCE: dict[str, Callable[..., float]] = {
     "triplet_mean": triplet_mean,
     "triplet_squared": triplet_squared,
     "tuplet_margin": tuplet_margin,
+    "xbm_contrastive": xbm_contrastive,
+    "xbm_margin": xbm_margin,
+    "xbm_multi_similarity": xbm_multi_similarity,
+    "xbm_triplet": xbm_triplet,
 }
 
 CONSTANTS: dict[str, Callable[..., Table]] = {

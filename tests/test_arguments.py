@@ -129,6 +129,12 @@ ABOVE_0 = ([LITTLE, 3.5, 1e6], [0, 0.0, -LITTLE, -1])
 DEGREES = ([0, 90, 180], [-LITTLE, -1, 181])
 BINS = ([2, 10.0, 300], [1, 0, -1, 2.5])
 
+MEMORY = {
+    "memory": ([LITTLE, 0.5, 1], [0, -LITTLE, 1.1]),
+    "warmup": AT_LEAST_0,
+    "weight": AT_LEAST_0,
+}
+
 DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "angular": {"alpha": ([LITTLE, 45, 89.9], [0, 90, -1, 91])},
     "angular_n_pairs": {
@@ -194,6 +200,21 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "triplet_mean": {"margin": AT_LEAST_0},
     "triplet_squared": {"margin": AT_LEAST_0},
     "tuplet_margin": {"scale": ABOVE_0, "margin": DEGREES},
+    "xbm_contrastive": {"pos_margin": AT_LEAST_0, "neg_margin": AT_LEAST_0, **MEMORY},
+    "xbm_margin": {"margin": AT_LEAST_0, "beta": AT_LEAST_0, **MEMORY},
+    "xbm_multi_similarity": {
+        "alpha": ABOVE_0,
+        "beta": ABOVE_0,
+        "base": ([-1, 0, 0.5, 1], [-1 - LITTLE, 1.1]),
+        "epsilon": AT_LEAST_0,
+        **MEMORY,
+    },
+    "xbm_triplet": {
+        "margin": AT_LEAST_0,
+        "distance": (["plain", "squared"], ["square", "", 2]),
+        "over": (["active", "all"], ["some", "", 1]),
+        **MEMORY,
+    },
     "miner distance_weighted": {
         "cutoff": ([1e-6, 0.5, 1.4], [0, -1]),
         "limit": ([0.5, 1.4, 3], [0, 0.49, -1]),

@@ -31,8 +31,10 @@ from watching import Waits
 BUILT_IN = [name for name, loss in losses.items() if loss.__module__.startswith("assay.")]
 CLASS_LOSSES = [name for name in BUILT_IN if losses[name].compares == "classes"]
 PAIR_LOSSES = [name for name in BUILT_IN if losses[name].takes_mined()]
-"""Those that compare samples, be it in pairs or in triplets."""
+"""Those that compare samples, be it in pairs or in triplets, and with any references."""
 BATCH_LOSSES = [name for name in BUILT_IN if losses[name].compares == "batch"]
+MEMORY_LOSSES = [name for name in BUILT_IN if losses[name].remembers]
+"""Those with references of their own. Here they are in their warm-up."""
 LABEL_LOSSES = [*CLASS_LOSSES, "margin_per_class"]
 """Those that look a label up among their weights."""
 
@@ -173,6 +175,7 @@ def fresh(
     """A loss as training starts with it."""
     loss = losses[name](**own)
     loss.setup(dim, classes)
+    loss.prepare(samples=10_000, features=dim)
     return loss.to(dtype)
 
 
@@ -861,6 +864,7 @@ for name in json.loads(sys.argv[1]):
     torch.manual_seed(0)
     loss = losses[name]()
     loss.setup(8, 3)
+    loss.prepare(10_000, 8)
     z, y = torch.randn(12, 8), torch.arange(12) % 3
     half, half_loss = z.bfloat16(), copy.deepcopy(loss).bfloat16()
     results[name] = {
@@ -961,6 +965,7 @@ CHOSEN_IN_NUMPY = ["structured_clustering"]
         name
         for name in BUILT_IN
         if name not in (*LOG_SUM_EXP_OF_A_NUMBER_OF_ROWS_FROM_THE_DATA, *CHOSEN_IN_NUMPY)
+        and name not in MEMORY_LOSSES  # whether the warm-up is over stands in a buffer
     ],
 )
 @pytest.mark.filterwarnings(
@@ -1026,6 +1031,7 @@ def test_losses_are_finite_at_every_corner_of_their_space(name: str) -> None:
     ):
         parts = assemble(method, parameters, QUICK)
         parts.loss.setup(5, 3)
+        parts.loss.prepare(10_000, 5)
         value, gradient = value_and_gradient(
             parts.loss, z, y, parts.miner(z, y) if parts.miner else None
         )
@@ -1040,6 +1046,8 @@ COUNTS = {
     **dict.fromkeys(["smooth_ap", "n_pairs", "n_pairs_symmetric"], 1),
     "angular_n_pairs": 2,  # the positive pairs, and those of n-pairs
     "quadruplet": 2,  # the positive pairs, and those of two classes
+    **dict.fromkeys(MEMORY_LOSSES, 1),  # the steps of the warm-up
+    "xbm_triplet": 2,  # these, and the positive pairs
 }
 
 

@@ -118,6 +118,10 @@ STANDING: dict[str, tuple[str, str]] = {
         COMPARED,
         "theirs takes acos without a clamp: NaN where two positives are the same",
     ),
+    **dict.fromkeys(
+        ("xbm_contrastive", "xbm_margin", "xbm_multi_similarity", "xbm_triplet"),
+        (ABSENT, "theirs is the comparison with the memory alone: see test_cross_batch_memory.py"),
+    ),
 }
 """How each loss stands to pytorch-metric-learning's, and where theirs departs from the equation."""
 

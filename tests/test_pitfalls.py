@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pytorch_metric_learning import losses as pml
 from torch import Tensor
 
 from assay.losses import losses
@@ -55,6 +56,7 @@ def build(
         torch.manual_seed(1)
         loss = losses[name](**parameters)
         loss.setup(dim, classes)
+        loss.prepare(samples=10_000, features=dim)
     return loss.to(dtype)
 
 
@@ -527,6 +529,7 @@ def test_pitfall_26_a_batch_without_positives_costs_only_what_its_equation_says(
         "ranked_list",
         "snr_contrastive",
         "structured_clustering",
+        "xbm_contrastive",
     }
     assert value == 0 if name not in by_themselves else value >= 0
 
@@ -844,6 +847,40 @@ def test_pitfall_32_with_two_classes_there_is_no_quadruplet() -> None:
     assert differs(value, quadruplet(z, y, anything, 0.2, 1.0))
 
 
+# --- 33. Cross-batch memory whose queue position is not saved; indices beyond a queue not full ---
+
+
+def test_pitfall_33_the_place_in_the_queue_is_saved() -> None:
+    """pytorch-metric-learning keeps it in a plain number: a memory that was saved and loaded is
+    taken for empty, and its next batch replaces the newest.
+    """
+    theirs, loaded = (
+        pml.CrossBatchMemory(pml.ContrastiveLoss(), embedding_size=DIM, memory_size=30)
+        for _ in range(2)
+    )
+    ours, ours_loaded = (build("xbm_contrastive", warmup=0.0, memory=0.003) for _ in range(2))
+    assert len(ours.labels) == 30
+    past, labels = draw_batch(33)
+    for loss in (theirs, ours):
+        loss(past, labels)
+    loaded.load_state_dict(theirs.state_dict())
+    ours_loaded.load_state_dict(ours.state_dict())
+    z, y = draw_batch(34)
+    assert ours_loaded(z, y).item() == ours(z, y).item()
+    assert differs(loaded(z, y).item(), theirs(z, y).item())
+
+
+def test_pitfall_33_a_queue_that_is_not_full_has_no_further_places() -> None:
+    """Batches that do not divide the queue, until it has wrapped around twice."""
+    loss, past = build("xbm_multi_similarity", warmup=0.0, memory=0.001), 0
+    assert len(loss.labels) == 10
+    for number, size in enumerate([3, 3, 3, 3, 3, 3, 3]):
+        z, y = draw_batch(number, [size])
+        past += size
+        loss(z, y + 5)
+        assert loss.labels.count_nonzero() == min(past, 10)
+
+
 # --- 34. Weights turned to half precision for good after one half-precision batch ---
 
 HALF_PRECISION = """
@@ -872,6 +909,7 @@ for name in json.loads(sys.argv[1]):
     torch.manual_seed(0)
     loss = losses[name]()
     loss.setup(8, 3)
+    loss.prepare(10_000, 8)
     results[name] = measure(loss)
 print(json.dumps(results))
 """

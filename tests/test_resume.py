@@ -26,7 +26,7 @@ from assay.data.packs import View, write_pack
 from assay.hashing import derive
 from assay.losses import losses
 from assay.losses.loss import Loss
-from assay.methods import BuiltMethod, assemble, defaults, methods
+from assay.methods import BuiltMethod, assemble, cross_batch_memory, defaults, methods
 from assay.miners import miners
 from assay.model import Architecture, Model
 from assay.pairs import Mined, References
@@ -161,6 +161,7 @@ class World:
         bare = Architecture(self.protocol.trunk, 3 if on_images else 8, 16 if on_images else 0, 0)
         model = Model(bare.with_head(loss.head(4)))
         loss.setup(4, 6)
+        loss.prepare(len(seen.y), 8)
         torch.manual_seed(1)
         parts = BuiltMethod(loss, self.miner and self.miner(), 0.01, 0.01)
         self.heard.clear()
@@ -186,6 +187,17 @@ WORLDS = {
     "distance-weighted miner": World(losses["margin"], miner=miners["distance_weighted"]),
     "rho miner": World(losses["snr_triplet"], miner=miners["rho"]),
     "a buffer in the loss": World(Counting),
+    "a memory, its warm-up killed": World(lambda: losses["xbm_contrastive"](warmup=6.0)),
+    "a memory, full at the first validation": World(
+        lambda: losses["xbm_margin"](memory=32 / 36, warmup=16 / 36)
+    ),
+    "a memory that wraps around, with a miner": World(
+        lambda: losses["xbm_multi_similarity"](memory=0.55, warmup=1.0), optimised_by("adam")
+    ),
+    "a memory smaller than a batch": World(lambda: losses["xbm_triplet"](memory=0.3, warmup=1.0)),
+    "a memory of draws": World(
+        lambda: cross_batch_memory(losses["triplet"], miner="distance_weighted")(warmup=0.5)
+    ),
     "batch normalisation": World(losses["contrastive"], ON_IMAGES),
     "batch normalisation, adam": World(
         losses["contrastive"], replace(ON_IMAGES, optimiser=Optimiser(kind="adam"))
@@ -296,6 +308,7 @@ def test_every_method_of_assay_changes_nothing_but_weights() -> None:
     for name in (name for name, method in methods.items() if method.loss is not None):
         built = assemble(methods[name], defaults(methods[name], LONG), LONG)
         built.loss.setup(4, 6)
+        built.loss.prepare(16, 8)
         before = beside_weights(built)
         z, y = torch.randn(16, 4, requires_grad=True), torch.arange(16) // 4
         built.loss(z, y, built.miner(z.detach(), y) if built.miner else None).backward()

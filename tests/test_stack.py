@@ -55,10 +55,15 @@ ALONE = (
     "rho_contrastive",
     "rho_triplet",
     "rho_margin",
+    "rho_margin_near",
     "rho_snr",
+    "xbm_contrastive",
+    "xbm_triplet",
+    "xbm_margin",
+    "xbm_multi_similarity",
 )
-"""Methods that torch cannot stack, that choose by values, or that draw numbers: their runs are
-trained alone.
+"""Methods that torch cannot stack, that choose by values, draw numbers or remember past batches:
+their runs are trained alone.
 """
 
 OTHER_HEADS = ("proxy_softmax",)

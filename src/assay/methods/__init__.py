@@ -11,6 +11,7 @@ from assay.fitters import Fitter
 from assay.heads import HeadShape
 from assay.losses import losses, methods
 from assay.losses.adopt import adopt
+from assay.losses.cross_batch_memory import cross_batch_memory
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, Seen
 from assay.methods.describe import describe, methods_by_year
 from assay.methods.parameters import (
@@ -67,6 +68,7 @@ __all__ = [
     "assemble",
     "at_least",
     "between",
+    "cross_batch_memory",
     "defaults",
     "departures",
     "describe",
