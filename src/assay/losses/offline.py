@@ -31,8 +31,8 @@ methods.add(
         own_departures=(
             (
                 "a batch of B is B // 2 pairs, half of them of one class: the hardest eighth of"
-                " random pairs, as in Simo-Serra et al. (2015, arxiv.org/abs/1412.6537), but"
-                " compared once a pass, from all training samples, instead of in each step"
+                " random pairs. Simo-Serra et al. (2014, arxiv.org/abs/1412.6537) keep the hardest"
+                " of random pairs in each step; here they are compared once a pass"
             ),
         ),
         about="contrastive on the hardest of random pairs, listed once a pass",

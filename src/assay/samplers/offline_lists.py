@@ -26,8 +26,8 @@ RATIO = 8
 def offline_triplets(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
 ) -> Indices:
-    """List semi-hard triplets: a batch of C x M images holds T = C M // 3, as all anchors, then all
-    positives, then all negatives.
+    """List semi-hard triplets: a batch of C x M images holds T = C M // 3 of them, at least one, as
+    all anchors, then all positives, then all negatives.
 
     FaceNet's way to "generate triplets offline every n steps ... on a subset of the data" (Schroff
     et al. 2015, arxiv.org/abs/1503.03832):
@@ -40,7 +40,7 @@ def offline_triplets(
     and hence a random positive instead of the farthest. Where none of the 1,024 is of another
     class, n is a random image of another class.
     """
-    size = _size(batch, 3, "triplet")
+    size = max(1, batch[0] * batch[1] // 3)
     members = _Members.of(bank.y.numpy())
     anchors = _in_turns(len(members.y), count * size, draw).reshape(count, size)
     plan = np.empty((count, 3, size), dtype=np.int64)
@@ -58,15 +58,15 @@ def offline_triplets(
 def offline_pairs(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
 ) -> Indices:
-    """List hard pairs: a batch of C x M images holds T = C M // 2, half of them of one class, as
-    all first images, then all second ones.
+    """List hard pairs: a batch of C x M images holds T = C M // 2 of them, at least one, as all
+    first images, then all second ones; half of them are of one class.
 
-    For each batch, eight times as many random pairs are compared (Simo-Serra et al. 2015,
-    arxiv.org/abs/1412.6537, with their largest ratio). Of those of one class the farthest eighth is
+    As Simo-Serra et al. (2014, arxiv.org/abs/1412.6537) mine, more random pairs are compared than
+    are kept, here eight times as many for each batch. Of those of one class the farthest eighth is
     kept, of those of two classes the nearest eighth. So a wrong label is among the hardest only in
     the draws where its image comes up. An image without another of its class is paired with itself.
     """
-    size = _size(batch, 2, "pair")
+    size = max(1, batch[0] * batch[1] // 2)
     same, other = size // 2, size - size // 2
     members = _Members.of(bank.y.numpy())
     plan = np.empty((count, 2, size), dtype=np.int64)
@@ -80,16 +80,6 @@ def offline_pairs(
         hard = np.argsort(_squared(bank, first, second), kind="stable")[:other]
         pairs[:, same:] = first[hard], second[hard]
     return plan.reshape(count, 2 * size)
-
-
-def _size(batch: tuple[int, int], images: int, kind: str) -> int:
-    """Return how many triplets or pairs are in a batch."""
-    size = batch[0] * batch[1] // images
-    if size == 0:
-        raise ValueError(
-            f"a batch of {batch[0] * batch[1]} images holds no {kind}; use at least {images}"
-        )
-    return size
 
 
 @dataclass(frozen=True)

@@ -49,8 +49,8 @@ class Planner(Protocol):
     ) -> Indices:
         """Return `count` batches (count, B), each of rows of the bank.
 
-        B is classes x images, or less where these cannot be a batch of the sampler's form (a list
-        of triplets); it depends on `batch` alone.
+        B is classes x images, or near it where batches are lists of triplets or the like; it
+        depends on `batch` alone.
 
         Args:
             bank: embeddings and labels of all training samples.

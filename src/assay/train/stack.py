@@ -28,8 +28,8 @@ from assay.hashing import digest
 from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
-from assay.train.batches import Drawn, check_plan, draw_batches, iterations_of, sampler_of
+from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
+from assay.train.batches import Drawn, draw_batches, iterations_of, plan_batches, sampler_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
@@ -163,19 +163,13 @@ class HeadStack:
         self._gradients = self._weights.trace(*example)
 
     def _example(self) -> Drawn:
-        """Return a batch to trace a step with.
-
-        A sampler with a bank gets the vectors themselves as embeddings.
-        """
+        """Return a batch to trace a step with; a planner gets the vectors as their embeddings."""
         one = self._first
         if bank_of(samplers[self._sampler]) is None:
             return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
         z_ND = F.normalize(self._x_ND[torch.from_numpy(one.train)])
-        plan: Planner = samplers[self._sampler]  # type: ignore[assignment]
         bank, draw = Bank(z_ND, torch.from_numpy(one.y)), np.random.default_rng(one.seed)
-        rows = check_plan(
-            plan(bank, self.batch, 1, draw), f"the sampler {self._sampler}", 1, len(one.y)
-        )[0]
+        [rows] = plan_batches(self._sampler, bank, self.batch, 1, draw)
         return Drawn(rows, one.y[rows])
 
     def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
