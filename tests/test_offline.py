@@ -288,6 +288,18 @@ def test_any_image_of_a_class_is_as_likely_as_any_other() -> None:
         assert chisquare(times[bank.y.numpy() == label]).pvalue > 1e-4
 
 
+def test_classes_that_are_equally_near_follow_by_chance_and_not_by_number() -> None:
+    bank = bank_of_sizes((3,) * 12)
+    flat = replace(bank, z=torch.zeros_like(bank.z))
+    followers = Counter(
+        follower
+        for seed in range(100)
+        for row in plan("offline_hard", flat, (4, 2), count=1, seed=seed)
+        for follower in classes_of(row, flat, (4, 2))[1:]
+    )
+    assert chisquare([followers[label] for label in range(12)]).pvalue > 1e-4
+
+
 # --- Triplets ---
 
 
@@ -391,6 +403,20 @@ def test_a_pool_without_a_negative_gives_way_to_any_image_of_another_class() -> 
 
 
 # --- Pairs ---
+
+
+def test_every_image_of_another_class_is_as_likely_as_any_other() -> None:
+    """Without a bank to tell images apart."""
+    bank = bank_of_sizes((5, 4, 2))
+    flat = replace(bank, z=torch.zeros_like(bank.z))
+    drawn = Counter(
+        pair
+        for row in plan("offline_pairs", flat, (4, 6), count=500)
+        for pair in parts_of(row, 2)[6:]
+    )
+    for first, label in enumerate(bank.y.tolist()):
+        others = [row for row, own in enumerate(bank.y.tolist()) if own != label]
+        assert chisquare([drawn[first, other] for other in others]).pvalue > 1e-4
 
 
 def test_the_hardest_eighth_of_the_random_pairs_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
