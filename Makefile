@@ -47,6 +47,7 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/data.py
 	$(BIN)/python benchmarks/losses.py
+	$(BIN)/python benchmarks/offline.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/bits.py
 	$(BIN)/python benchmarks/search.py

@@ -221,6 +221,16 @@ WORLDS = {
     ),
     "one pass": World(protocol=replace(LONG, iterations=None)),
     "patience": World(first_well_then_badly, replace(LONG, patience=3, epochs=30)),
+    "neighbouring classes": World(protocol=replace(LONG, sampler="offline_hard", refresh=5)),
+    "mined triplets": World(
+        protocol=replace(LONG, sampler="offline_triplets", refresh=4),
+        miner=miners["listed_triplets"],
+    ),
+    "mined pairs on images": World(
+        losses["contrastive"],
+        replace(ON_IMAGES, sampler="offline_pairs", refresh=3),
+        miners["listed_pairs"],
+    ),
     "divergence": World(lambda: Counting(bad_from=17)),
 }
 
@@ -310,7 +320,7 @@ def test_every_method_of_assay_changes_nothing_but_weights() -> None:
         built.loss.setup(4, 6)
         built.loss.prepare(16, 8)
         before = beside_weights(built)
-        z, y = torch.randn(16, 4, requires_grad=True), torch.arange(16) // 4
+        z, y = torch.randn(12, 4, requires_grad=True), torch.arange(12) // 4
         built.loss(z, y, built.miner(z.detach(), y) if built.miner else None).backward()
         assert before is not None, name
         assert beside_weights(built) == before, name

@@ -1009,3 +1009,31 @@ def test_what_peeking_would_have_added_is_set_apart_on_the_page(full: Store) -> 
     assert text.count('<div class="unreal">') == 1
     assert "not a result" in text
     assert "would have added" in text
+
+
+def own_samplers(lines: list[str]) -> list[str]:
+    return [line for line in lines if "sampler of their own" in line]
+
+
+def test_methods_with_a_sampler_of_their_own_are_named_in_one_sentence() -> None:
+    found = Comparison(
+        (
+            simulate("triplet", [0.3, 0.4]),
+            simulate("triplet_offline", [0.3, 0.4], announced=drawn_by("offline_triplets")),
+            simulate("contrastive_offline", [0.3, 0.4], announced=drawn_by("offline_pairs")),
+        )
+    )
+    assert own_samplers(notices_of(found)) == [
+        "Batches from a sampler of their own, not from balanced as the protocol has it:"
+        " triplet_offline (offline_triplets), contrastive_offline (offline_pairs)."
+    ]
+
+
+def test_an_own_sampler_that_the_protocol_names_too_is_not_told() -> None:
+    found = Comparison((simulate("a", [0.3, 0.4], announced=drawn_by("balanced")),))
+    assert own_samplers(notices_of(found)) == []
+
+
+def drawn_by(sampler: str) -> dict[str, dict[str, str]]:
+    """Announce a method with a sampler of its own."""
+    return {"method": {"sampler": sampler}}

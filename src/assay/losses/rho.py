@@ -44,7 +44,7 @@ methods.add(
         fixed={"beta": 0.6},
         space=methods["margin_distance_weighted_near"].space | SWAPS,
         own_departures=methods["margin_distance_weighted_near"].own_departures,
-        about="rho_margin with boundaries that start at 0.6",
+        about="margin from 0.6 per class that also pushes some samples of the same class apart",
     ),
     Method(
         "rho_snr",

@@ -24,6 +24,7 @@ def notices_of(comparison: Comparison) -> list[str]:
     resolved = comparison.announced.protocol.resolved
     if resolved.trunk != "identity" and resolved.frozen != "trunk":
         notices.append(f"Training images: {resolved.augment.in_words}.")
+    notices += _own_samplers(comparison)
     notices += [_unfinished(record) for record in comparison.unfinished]
     notices += [
         f"{record.method}: begun again; the study of generation {generation_of(record)} is kept,"
@@ -85,6 +86,22 @@ def _looks(comparison: Comparison, record: StudyRecord) -> list[str]:
         when = "in another store than a bench"
     before = f"{record.method}: declared {when} on the same question (look {look})"
     return [f"{before}: its verdicts are at a stricter level, {level:.3g}."]
+
+
+def _own_samplers(comparison: Comparison) -> list[str]:
+    """Return a notice that names the methods which the protocol's sampler does not serve."""
+    common = comparison.announced.protocol.resolved.sampler
+    own = [
+        f"{record.method} ({sampler})"
+        for record in (*comparison.records, *comparison.unfinished)
+        if (sampler := record.announced.method.sampler) not in (None, common)
+    ]
+    if not own:
+        return []
+    return [
+        f"Batches from a sampler of their own, not from {common} as the protocol has it:"
+        f" {', '.join(own)}."
+    ]
 
 
 def given_notices(section: Comparison | Across) -> list[str]:

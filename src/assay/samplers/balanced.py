@@ -31,7 +31,7 @@ def balanced(y: Indices, batch: tuple[int, int], seed: int) -> Iterator[Indices]
             waiting = np.concatenate([waiting, _apart_from(waiting, draw.permutation(len(counts)))])
         ready = len(waiting) // classes * classes
         chosen_R, waiting = waiting[:ready], waiting[ready:]
-        picked_RM = images[starts[chosen_R, None] + _draw_places(counts[chosen_R], per_class, draw)]
+        picked_RM = images[starts[chosen_R, None] + draw_places(counts[chosen_R], per_class, draw)]
         yield from picked_RM.reshape(-1, classes * per_class)
 
 
@@ -46,7 +46,7 @@ def _apart_from(waiting: Indices, shuffled: Indices) -> Indices:
     return np.concatenate([shuffled[~again], shuffled[again]])
 
 
-def _draw_places(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
+def draw_places(counts_R: Indices, per_class: int, draw: np.random.Generator) -> Indices:
     """Return places (R, M) of images in classes of these sizes."""
     places_RM = np.empty((len(counts_R), per_class), dtype=np.int64)
     many = counts_R >= per_class

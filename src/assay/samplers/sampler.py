@@ -47,7 +47,10 @@ class Planner(Protocol):
     def __call__(
         self, bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
     ) -> Indices:
-        """Return `count` batches (count, classes x images), each of rows of the bank.
+        """Return `count` batches (count, B), each of rows of the bank.
+
+        B is classes x images, or near it where batches are lists of triplets or the like; it
+        depends on `batch` alone.
 
         Args:
             bank: embeddings and labels of all training samples.

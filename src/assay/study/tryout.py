@@ -26,10 +26,17 @@ from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
 from assay.losses.loss import Loss, Seen
 from assay.methods import BuiltMethod, assemble, fitter_of, samplers
-from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
+from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design
-from assay.train import Drawn, check_plan, draw_batches, groups_of, training_labels
+from assay.train import (
+    Drawn,
+    check_plan,
+    draw_batches,
+    groups_of,
+    plan_batches,
+    training_labels,
+)
 
 DRAWS = 3
 """Batches that a method is tried on: a memory of past batches is used from the second one on."""
@@ -100,8 +107,7 @@ def _draw(design: Design) -> _Drawn:
         else:
             with _random_numbers_kept(torch.device("cpu")):
                 bank, draw = drawn.random_bank(design.dim), np.random.default_rng(protocol.seed)
-            plan: Planner = samplers[name]  # type: ignore[assignment]
-            rows = check_plan(plan(bank, batch, DRAWS, draw), f"the sampler {name}", DRAWS, len(y))
+            rows = plan_batches(name, bank, batch, DRAWS, draw)
             found = iter([Drawn(own, y[own]) for own in rows])
         for rows, of_rows in islice(found, DRAWS):
             drawn.batches.append(Drawn(rows, of_rows))

@@ -97,6 +97,14 @@ def draw_batches(
     raise BadInput(f"the sampler {sampler} has ended; it must draw batches without end")
 
 
+def plan_batches(
+    sampler: str, bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
+) -> Rows:
+    """Return `count` batches as a sampler plans them from a bank."""
+    plan: Planner = samplers[sampler]  # type: ignore[assignment]
+    return check_plan(plan(bank, batch, count, draw), f"the sampler {sampler}", count, len(bank.y))
+
+
 class Batches:
     """The batches of one training.
 
@@ -220,15 +228,9 @@ class Batches:
         if fresh is None:
             known = self.keeps_bank and self._z is not None
             fresh = Bank(self._z, self._labels) if known and self._z is not None else self._bank()
-        plan: Planner = samplers[self._name]  # type: ignore[assignment]
         number = step // self._planned_every
         draw = self._generator("batches", number)
-        return check_plan(
-            plan(fresh, self._batch, self._planned_every, draw),
-            f"the sampler {self._name}",
-            self._planned_every,
-            len(self._trainee.train),
-        )
+        return plan_batches(self._name, fresh, self._batch, self._planned_every, draw)
 
     def _planned_by_loss(self, bank: Bank, step: int) -> Rows | None:
         number = step // self._refreshed_every

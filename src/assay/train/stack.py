@@ -17,9 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from assay.bank import Bank
 from assay.data.augment import CPU
 from assay.data.dataset import Labels, Rows
 from assay.hashing import digest
@@ -27,7 +29,7 @@ from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
-from assay.train.batches import Drawn, draw_batches, iterations_of, sampler_of
+from assay.train.batches import Drawn, draw_batches, iterations_of, plan_batches, sampler_of
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
@@ -162,11 +164,13 @@ class HeadStack:
         self._gradients = self._weights.trace(*example)
 
     def _example(self) -> Drawn:
-        """Return a batch to trace a step with; of a sampler with a bank any rows."""
+        """Return a batch to trace a step with; a planner gets the vectors as their embeddings."""
         one = self._first
         if bank_of(samplers[self._sampler]) is None:
             return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
-        rows = np.arange(self.batch[0] * self.batch[1]) % len(one.y)
+        z_ND = F.normalize(self._x_ND[torch.from_numpy(one.train)])
+        bank, draw = Bank(z_ND, torch.from_numpy(one.y)), np.random.default_rng(one.seed)
+        [rows] = plan_batches(self._sampler, bank, self.batch, 1, draw)
         return Drawn(rows, one.y[rows])
 
     def add(self, number: int, trainee: Trainee, done: int) -> nn.Module:
