@@ -155,8 +155,6 @@ class HeadStack:
         self._weights = _StackedWeights(self._first, places, self._floats_differ)
         one = self._first
         rows, labels = self._example()
-        if self._labels_N is not None:
-            check_pattern(self._sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
 
@@ -164,7 +162,10 @@ class HeadStack:
         """Return a batch to trace a step with; of a sampler with a bank any rows."""
         one = self._first
         if bank_of(samplers[self._sampler]) is None:
-            return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
+            drawn = next(draw_batches(one.y, self._sampler, self.batch, one.seed))
+            if self._labels_N is not None:
+                check_pattern(self._sampler, drawn.labels, self.batch)
+            return drawn
         rows = np.arange(self.batch[0] * self.batch[1]) % len(one.y)
         return Drawn(rows, one.y[rows])
 
