@@ -204,6 +204,16 @@ WORLDS = {
     "one pass": World(protocol=replace(LONG, iterations=None)),
     "patience": World(first_well_then_badly, replace(LONG, patience=3, epochs=30)),
     "divergence": World(lambda: Counting(bad_from=17)),
+    "a kept bank, every second epoch": World(
+        protocol=replace(LONG, sampler="coreset", validate_every=2)
+    ),
+    "a kept bank, batch normalisation": World(
+        losses["contrastive"], replace(ON_IMAGES, sampler="coreset")
+    ),
+    **{
+        f"sampler {name}": World(losses["contrastive"], replace(LONG, sampler=name))
+        for name in samplers
+    },
 }
 
 

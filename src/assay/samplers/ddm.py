@@ -34,11 +34,9 @@ def compare_distances(z_PD: Tensor, candidates_TB: Tensor) -> Tensor:
     of the pool, in histograms of 50 bins over the pool's range.
     """
     distance_PP = torch.cdist(z_PD, z_PD)
-    others_PP = ~torch.eye(len(z_PD), dtype=torch.bool)
-    between = distance_PP[others_PP]
-    low = between.min()
-    width = (between.max() - low) / BINS
-    bin_PP = ((distance_PP - low) / width.clamp(min=1e-300)).clamp(0, BINS - 1).long()
+    high, low = distance_PP.max(), distance_PP.fill_diagonal_(torch.inf).min()
+    width = (high - low) / BINS
+    bin_PP = ((distance_PP - low) / width.clamp(min=1e-300)).clamp(max=BINS - 1).long()
     pool_H = _histogram(bin_PP)
     found = [_histogram(bin_PP[places][:, places]) for places in candidates_TB]
     return wasserstein(torch.stack(found), pool_H) * width
