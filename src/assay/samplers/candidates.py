@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from assay.bank import Bank
+from assay.devices import torch_threads
 from assay.samplers.classes import Classes
 from assay.samplers.sampler import Indices
 
@@ -30,11 +31,12 @@ def plan_nearest(
     classes = Classes(bank.y.numpy())
     classes.check(batch[0])
     planned = np.empty((count, batch[0] * batch[1]), dtype=np.int64)
-    for rows_B in planned:
-        pool_P, candidates_TB = draw_candidates(classes, batch, draw)
-        z_PD = bank.z[torch.from_numpy(pool_P)].double()
-        distance_T = measure(z_PD, torch.from_numpy(candidates_TB)).numpy()
-        rows_B[:] = pool_P[candidates_TB[distance_T.argmin()]]
+    with torch_threads(1):  # threads would wait for each other longer than matrices this small take
+        for rows_B in planned:
+            pool_P, candidates_TB = draw_candidates(classes, batch, draw)
+            z_PD = bank.z[torch.from_numpy(pool_P)].double()
+            distance_T = measure(z_PD, torch.from_numpy(candidates_TB)).numpy()
+            rows_B[:] = pool_P[candidates_TB[distance_T.argmin()]]
     return planned
 
 
