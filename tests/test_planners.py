@@ -15,6 +15,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from assay.bank import Bank
+from assay.devices import torch_threads
 from assay.samplers import samplers
 from assay.samplers.candidates import CANDIDATES, draw_candidates, plan_nearest
 from assay.samplers.classes import Classes
@@ -57,6 +58,17 @@ def test_another_bank_gives_other_batches(name: str) -> None:
     one = bank()
     other = replace(one, z=bank(seed=1).z)
     assert plan(name, one).tolist() != plan(name, other).tolist()
+
+
+@every_planner
+def test_a_plan_is_the_same_with_any_number_of_threads(name: str) -> None:
+    one = bank((30,) * 40, dim=64)
+    plans = []
+    for threads in (1, 2):
+        with torch_threads(threads):
+            plans.append(plan(name, one, (20, 3)).tolist())
+            assert torch.get_num_threads() == threads
+    assert plans[0] == plans[1]
 
 
 @every_planner

@@ -24,7 +24,8 @@ def ddm(bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generato
     Of 10 random batches from a pool of 512 images, the one is kept whose histogram of pairwise
     distances is nearest to the pool's: by the Wasserstein distance between where the mass of the
     histograms lies. The study's code takes the distance between the heights of the bins, at which
-    two histograms far apart may be equal, and adds differences of mean and deviation.
+    two histograms far apart may be equal, adds differences of mean and deviation, and may draw a
+    class twice.
     """
     return plan_nearest(bank, batch, count, draw, compare_distances)
 
