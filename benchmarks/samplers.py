@@ -2,13 +2,14 @@
 
 python benchmarks/samplers.py [--samplers NAME,...]
 
-60,000 training samples of 12,000 classes, embeddings of 128 dimensions, batches of 56 classes x 2.
-The steps are of contrastive with one network, on random samples: ResNet18 at 224 pixels, `conv` at
-28, and a head on features of 384 dimensions, trained alone. What a sampler adds is a batch drawn or
-planned, the rows of the bank that the batch replaces, and its share of embedding all samples: a
-kept bank is embedded once in a training, counted over three passes, as short as `quick.v2` trains;
-a fresh bank once in a pass. Memory is the peak of a training's `Batches` in a process of its own,
-beyond what the process held before: the bank, how it is made, an epoch's plan and what is saved.
+60,000 training samples of 12,000 classes, embeddings of 128 dimensions, batches of 56 classes x 2;
+one thread. The steps are of contrastive with one network, on random samples: ResNet18 at 224
+pixels, `conv` at 28, and a head on features of 384 dimensions, trained alone. What a sampler adds
+is a batch drawn or planned, the rows of the bank that the batch replaces, and its share of
+embedding all samples: a kept bank is embedded once in a training, counted over three passes, as
+short as `quick.v2` trains; a fresh bank once in a pass. Memory is the peak of a training's
+`Batches` in a process of its own, beyond what the process held before: the bank, how it is made, an
+epoch's plan and what is saved.
 """
 
 import argparse
@@ -120,7 +121,6 @@ def measure_batch(name: str) -> float:
             planner: Planner = samplers[name]  # type: ignore[assignment]
             planner(Bank(z, y), BATCH, count, np.random.default_rng(0))
 
-    draw()
     return best(draw, rounds=2) / count
 
 
@@ -182,12 +182,16 @@ def main() -> None:
     parser.add_argument("--samplers", help="comma-separated; all if left out")
     asked = parser.parse_args().samplers
     chosen = [name for name in asked.split(",") if samplers[name]] if asked else sorted(samplers)
+    torch.set_num_threads(1)
     named = {"resnet18": "ResNet18 at 224", "conv": "`conv` at 28", "identity": "head on features"}
     steps = {trunk: measure_step(trunk) for trunk in named}
     print(f"| batch of {PER_BATCH} | ms of a training step | ms to embed as many |")
     print("| --- | --- | --- |")
     for trunk, step in steps.items():
-        print(f"| {named[trunk]} | {1e3 * step.training:.2f} | {1e3 * step.embedding:.2f} |")
+        print(
+            f"| {named[trunk]} | {1e3 * step.training:.2f} | {1e3 * step.embedding:.2f} |",
+            flush=True,
+        )
     adds = [f"adds to a step of {text}" for text in named.values()]
     columns = ["sampler", "bank", "ms a batch", "ms to update rows", *adds, "MB", ""]
     print(f"\n| {' | '.join(columns)} |\n|{' --- |' * len(columns)}")
