@@ -18,11 +18,12 @@ from assay.data.augment import augment
 from assay.errors import BadInput
 from assay.losses import losses
 from assay.protocols import ResolvedAugment
-from assay.samplers import cites, fixed_pattern, samplers
+from assay.samplers import fixed_pattern, samplers
 from assay.samplers.sampler import (
     Indices,
     bank_of,
     check_pattern,
+    cites,
     has_fixed_pattern,
     paper_of,
     plans,

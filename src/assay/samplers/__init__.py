@@ -6,8 +6,8 @@ The protocol names its sampler: `assay bench --set sampler=NAME`. One of your ow
 """
 
 from assay.registry import import_folder
-from assay.samplers.sampler import cites, fixed_pattern, plans, samplers
+from assay.samplers.sampler import fixed_pattern, plans, samplers
 
 import_folder(__name__, __path__)
 
-__all__ = ["cites", "fixed_pattern", "plans", "samplers"]
+__all__ = ["fixed_pattern", "plans", "samplers"]

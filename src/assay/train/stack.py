@@ -162,10 +162,10 @@ class HeadStack:
         """Return a batch to trace a step with; of a sampler with a bank any rows."""
         one = self._first
         if bank_of(samplers[self._sampler]) is None:
-            drawn = next(draw_batches(one.y, self._sampler, self.batch, one.seed))
+            rows, labels = next(draw_batches(one.y, self._sampler, self.batch, one.seed))
             if self._labels_N is not None:
-                check_pattern(self._sampler, drawn.labels, self.batch)
-            return drawn
+                check_pattern(self._sampler, labels, self.batch)
+            return Drawn(rows, labels)
         rows = np.arange(self.batch[0] * self.batch[1]) % len(one.y)
         return Drawn(rows, one.y[rows])
 
