@@ -46,6 +46,7 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/startup.py
 	$(BIN)/python benchmarks/training.py
 	$(BIN)/python benchmarks/data.py
+	$(BIN)/python benchmarks/samplers.py
 	$(BIN)/python benchmarks/losses.py
 	$(BIN)/python benchmarks/offline.py
 	$(BIN)/python benchmarks/evaluation.py

@@ -148,6 +148,10 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "circle_class": {"margin": AT_LEAST_0, "gamma": ABOVE_0},
     "contrastive": {"pos_margin": AT_LEAST_0, "neg_margin": AT_LEAST_0},
     "cosface": {"margin": AT_LEAST_0, "scale": ABOVE_0},
+    "dreml": {
+        "meta_classes": ([2, 12.0, 48], [1, 0, -1, 2.5]),
+        "members": ([0, 1, 12.0], [-1, 0.5]),
+    },
     "fastap": {"bins": BINS},
     "histogram": {"bins": BINS},
     "lifted": {"margin": AT_LEAST_0},
@@ -167,6 +171,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "proxy_anchor": {"alpha": ABOVE_0, "margin": AT_LEAST_0},
     "proxy_nca": {"scale": ABOVE_0},
     "proxy_nca_strict": {"scale": ABOVE_0},
+    "proxy_softmax": {"temperature": ABOVE_0, "smoothing": ([0, 0.1, 0.99], [-LITTLE, 1, 2])},
     "proxy_triplet": {"margin": AT_LEAST_0},
     "quadruplet": {"margin": AT_LEAST_0, "pair_margin": AT_LEAST_0},
     "ranked_list": {

@@ -219,6 +219,31 @@ def test_the_list_for_people_says_of_each_method_what_it_is_made_of(assay):
     assert lines[row + 1].strip() == methods["multi_similarity_mined"].about
 
 
+def test_the_list_of_samplers_says_where_they_are_from_and_which_bank_they_need(assay):
+    rows = {row["name"]: row for row in json.loads(assay("list", "samplers", "--json")[1])}
+    assert rows["episodes"]["paper"] == {
+        "title": "Prototypical Networks for Few-shot Learning",
+        "year": 2017,
+        "url": "arxiv.org/abs/1703.05175",
+        "equation": "",
+    }
+    assert (rows["episodes"]["bank"], rows["frd"]["bank"]) == (None, "kept")
+    line = next(line for line in assay("list", "samplers")[1].splitlines() if "ddm" in line)
+    assert line.split()[:4] == ["ddm", "2020", "arxiv.org/abs/2002.08473", "kept"]
+
+
+def test_a_sampler_of_a_stranger_is_listed_without_a_paper(assay, as_before, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        "from assay.methods import samplers\n"
+        '@samplers("mine")\ndef mine(y, batch, seed):\n    """Draw nothing."""\n'
+    )
+    words = ["list", "samplers", "--import", tmp_path / "mine.py"]
+    rows = {row["name"]: row for row in json.loads(assay(*words, "--json")[1])}
+    assert rows["mine"] == {"name": "mine", "paper": None, "bank": None, "about": "Draw nothing."}
+    line = next(line for line in assay(*words)[1].splitlines() if line.startswith("mine"))
+    assert line.split() == ["mine", "Draw", "nothing."]
+
+
 def test_long_names_of_strangers_do_not_break_the_list(assay, tmp_path):
     name = "a_very_long_name_" * 5
     (tmp_path / "mine.py").write_text(

@@ -232,6 +232,16 @@ WORLDS = {
         miners["listed_pairs"],
     ),
     "divergence": World(lambda: Counting(bad_from=17)),
+    "a kept bank, every second epoch": World(
+        protocol=replace(LONG, sampler="coreset", validate_every=2)
+    ),
+    "a kept bank, batch normalisation": World(
+        losses["contrastive"], replace(ON_IMAGES, sampler="coreset")
+    ),
+    **{
+        f"sampler {name}": World(losses["contrastive"], replace(LONG, sampler=name))
+        for name in samplers
+    },
 }
 
 

@@ -282,6 +282,22 @@ def test_a_run_is_the_same_alone_and_with_any_others(name: str) -> None:
             assert_same_bytes(fitted, together[number])
 
 
+@pytest.mark.parametrize("name", list(samplers))
+def test_a_run_is_the_same_alone_and_with_any_others_under_any_sampler(
+    name: str, groups: list[int]
+) -> None:
+    """Each head of a stack has a memory bank of its own, from which its batches are planned."""
+    view = vectors(classes=17, dim=11)
+    runs = with_parameters("contrastive", replace(ODD, sampler=name), view, settings=2)
+    together = compute(runs, view)
+    assert groups == [len(runs)]
+    for chosen in ([5], [7, 2, 0]):
+        for number, fitted in zip(
+            chosen, compute([runs[number] for number in chosen], view), strict=True
+        ):
+            assert_same_bytes(fitted, together[number])
+
+
 @pytest.mark.parametrize(
     "name", ["contrastive", "normalized_softmax", "margin_per_class", "arcface"]
 )

@@ -1,6 +1,7 @@
 """`assay list`: the names that can be chosen from."""
 
 import textwrap
+from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -51,6 +52,8 @@ def list_(
         print_json(rows)
     elif kind == Listed.methods:
         _print_methods([_short(row) for row in rows])
+    elif kind == Listed.samplers:
+        _print_wrapped([_short_sampler(row) for row in rows])
     elif kind == Listed.protocols:
         _print_wrapped([{column: row[column] for column in PROTOCOL_COLUMNS} for row in rows])
         _print_waiting(rows)
@@ -118,12 +121,30 @@ def _short(method: dict[str, Any]) -> dict[str, str]:
     }
 
 
+def _short_sampler(sampler: dict[str, Any]) -> dict[str, str]:
+    """Return the columns of a sampler that are printed."""
+    paper = sampler["paper"] or {"year": "", "url": ""}
+    return {
+        "name": sampler["name"],
+        "year": str(paper["year"]),
+        "paper": paper["url"],
+        "bank": sampler["bank"] or "",
+        "about": sampler["about"],
+    }
+
+
 # --- rows -----------------------------------------------------------------------------------------
 
 
 def _rows(kind: Listed) -> list[dict[str, Any]]:
     """Return a row for each name of this kind."""
-    own = {"methods": _methods, "datasets": _datasets, "protocols": _protocols, "metrics": _metrics}
+    own = {
+        "methods": _methods,
+        "samplers": _samplers,
+        "datasets": _datasets,
+        "protocols": _protocols,
+        "metrics": _metrics,
+    }
     return own.get(kind, lambda: _parts(kind))()
 
 
@@ -131,6 +152,25 @@ def _methods() -> list[dict[str, Any]]:
     from assay.methods import describe, methods_by_year
 
     return [describe(method) for method in methods_by_year()]
+
+
+def _samplers() -> list[dict[str, Any]]:
+    """Return a row per sampler; `bank` is the memory bank that it plans batches from, if any."""
+    from assay.samplers import samplers
+    from assay.samplers.sampler import bank_of, paper_of
+
+    rows = []
+    for name, sampler in sorted(samplers.items()):
+        paper = paper_of(sampler)
+        rows.append(
+            {
+                "name": name,
+                "paper": asdict(paper) if paper else None,
+                "bank": bank_of(sampler),
+                "about": first_paragraph(sampler.__doc__),
+            }
+        )
+    return rows
 
 
 def _datasets() -> list[dict[str, Any]]:
@@ -192,13 +232,11 @@ def _metrics() -> list[dict[str, Any]]:
 def _parts(kind: Listed) -> list[dict[str, Any]]:
     """Return a row for each part of a registry, described by the part's docstring."""
     from assay.methods import losses, miners
-    from assay.samplers import samplers
     from assay.trunks import trunks
 
     registries: dict[str, Any] = {
         "losses": losses,
         "miners": miners,
-        "samplers": samplers,
         "trunks": trunks,
     }
     return [

@@ -109,4 +109,16 @@ methods.add(
         space=SPACE,
         about="n-pairs in both directions",
     ),
+    Method(
+        "n_pairs_copies",
+        NPairs,
+        batch="pairs",
+        sampler="copies",
+        space=SPACE,
+        own_departures=(
+            "a pair is two augmented views of one image; on vectors, which are not augmented, its"
+            " two embeddings are the same",
+        ),
+        about="n-pairs of augmented copies of one image; on vectors, copies are identical",
+    ),
 )

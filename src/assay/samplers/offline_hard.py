@@ -9,14 +9,18 @@ import torch
 
 from assay.bank import Bank
 from assay.neighbours import nearest
-from assay.samplers.balanced import draw_places
-from assay.samplers.sampler import Indices, fixed_pattern, plans, samplers
+from assay.registry import Paper
+from assay.samplers.classes import Classes
+from assay.samplers.sampler import Indices, cites, fixed_pattern, plans, samplers
 
 GROUP = 4
 """Classes that are drawn together: a seed and its nearest ones."""
 
 
 @samplers("offline_hard")
+@cites(
+    Paper("Deep Metric Learning with Hierarchical Triplet Loss", 2018, "arxiv.org/abs/1810.06951")
+)
 @plans("fresh")
 @fixed_pattern
 def offline_hard(
@@ -35,23 +39,16 @@ def offline_hard(
     (arxiv.org/abs/1708.01682) put similar classes into one batch, out of a larger random draw, and
     Harwood et al. 2017 (arxiv.org/abs/1704.01285) looked for neighbours among all training images.
     """
-    classes, per_class = batch
-    y: Indices = bank.y.numpy()
-    images, counts = np.argsort(y, kind="stable"), np.bincount(y)
-    if classes > len(counts):
-        raise ValueError(
-            f"a batch of {classes} classes cannot be drawn from {len(counts)}: use fewer classes"
-            " a batch"
-        )
-    starts: Indices = np.cumsum(counts) - counts
-    sums_KD = np.add.reduceat(bank.z.numpy()[images], starts, axis=0)
-    near_KW = _nearest_classes(torch.from_numpy(sums_KD), classes - 1, draw)
+    wanted, per_class = batch
+    classes = Classes(bank.y.numpy())
+    classes.check(wanted)
+    numbered = torch.unique(bank.y, return_inverse=True)[1]
+    sums_KD = torch.zeros(len(classes), bank.z.shape[1]).index_add_(0, numbered, bank.z)
+    near_KW = _nearest_classes(sums_KD, wanted - 1, draw)
     waiting: list[int] = []
-    drawn = [_draw_neighbours(near_KW, classes, waiting, draw) for _ in range(count)]
+    drawn = [_draw_neighbours(near_KW, wanted, waiting, draw) for _ in range(count)]
     chosen_R = np.array(drawn, dtype=np.int64).ravel()
-    picked_RM = images[starts[chosen_R, None] + draw_places(counts[chosen_R], per_class, draw)]
-    plan: Indices = picked_RM.reshape(count, classes * per_class)
-    return plan
+    return classes.draw(chosen_R, per_class, draw).reshape(count, wanted * per_class)
 
 
 def _nearest_classes(sums_KD: torch.Tensor, width: int, draw: np.random.Generator) -> Indices:

@@ -12,7 +12,8 @@ from torch import Tensor
 
 from assay.bank import Bank
 from assay.pairs import squared_distances
-from assay.samplers.sampler import Indices, plans, samplers
+from assay.registry import Paper
+from assay.samplers.sampler import Indices, cites, plans, samplers
 
 POOL = 1024
 """Images among which the negatives of a batch of triplets are looked for."""
@@ -22,6 +23,13 @@ RATIO = 8
 
 
 @samplers("offline_triplets")
+@cites(
+    Paper(
+        "FaceNet: A Unified Embedding for Face Recognition and Clustering",
+        2015,
+        "arxiv.org/abs/1503.03832",
+    )
+)
 @plans("fresh")
 def offline_triplets(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
@@ -54,6 +62,7 @@ def offline_triplets(
 
 
 @samplers("offline_pairs")
+@cites(Paper("Fracking Deep Convolutional Image Descriptors", 2014, "arxiv.org/abs/1412.6537"))
 @plans("fresh")
 def offline_pairs(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator

@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 
 from assay.bank import Bank
 from assay.errors import BadInput
-from assay.registry import Registry
+from assay.registry import Paper, Registry
 
 Indices = NDArray[np.int64]
 
@@ -97,6 +97,21 @@ def fixed_pattern(sampler: AnySampler) -> AnySampler:
     """
     sampler.fixed_pattern = True  # type: ignore[union-attr]
     return sampler
+
+
+def cites(paper: Paper) -> Callable[[AnySampler], AnySampler]:
+    """Declare the paper that a sampler is from."""
+
+    def declare(sampler: AnySampler) -> AnySampler:
+        sampler.paper = paper  # type: ignore[union-attr]
+        return sampler
+
+    return declare
+
+
+def paper_of(sampler: "Sampler | Planner") -> Paper | None:
+    """Return the paper of a sampler; None: it names none."""
+    return getattr(sampler, "paper", None)
 
 
 def has_fixed_pattern(sampler: "Sampler | Planner") -> bool:
