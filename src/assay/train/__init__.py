@@ -1,6 +1,14 @@
 """Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
-from assay.train.batches import Batches, Drawn, check_plan, draw_batches, iterations_of, sampler_of
+from assay.train.batches import (
+    Batches,
+    Drawn,
+    check_plan,
+    draw_batches,
+    iterations_of,
+    sampler_of,
+    times_embedded,
+)
 from assay.train.loop import Stepper, fit
 from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
@@ -50,5 +58,6 @@ __all__ = [
     "set_training",
     "stack_key",
     "step",
+    "times_embedded",
     "with_counts",
 ]
