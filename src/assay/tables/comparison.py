@@ -14,12 +14,14 @@ from assay.records.benches import DeclaredBench, announced_before, declared_benc
 from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
 from assay.records.reported import Extent
+from assay.records.run import RunBudget
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
 from assay.tables.studies import (
     ClassScores,
+    budgets_of,
     by_year,
     class_scores,
     conditions,
@@ -47,6 +49,7 @@ class Comparison:
             place.
         hidden: studies that a shorter view leaves out. They still count in the declared family.
         classes: scores of each test class, by the key of the study, where they were recorded.
+        budgets: what runs cost, by the keys of study and run, where that was counted.
         benches: the benches in which the studies were declared.
         pairs_before: pairs that earlier benches on the same question declared. Extending a few of
             their methods pays for all.
@@ -59,6 +62,7 @@ class Comparison:
     replaced: tuple[StudyRecord, ...] = ()
     hidden: tuple[StudyRecord, ...] = ()
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
+    budgets: Mapping[str, Mapping[str, RunBudget]] = field(default_factory=dict)
     benches: tuple[DeclaredBench, ...] = ()
     pairs_before: int = 0
     announced_as: tuple[str, ...] = ()
@@ -402,6 +406,7 @@ def _with_store(
     return replace(
         comparison,
         classes={key: found for key, found in scores.items() if found is not None},
+        budgets={record.key: budgets_of(store, record) for record in standing},
         benches=tuple(own),
         pairs_before=pairs_before(own, counted),
         announced_as=tuple(bench.hash for bench in benches if keys & set(bench.studies)),

@@ -15,6 +15,7 @@ from assay.npz import read_npz
 from assay.records.benches import AS_IS
 from assay.records.codec import RESTORE, BadRecord
 from assay.records.lines import Preregistration
+from assay.records.run import RunBudget, read_budget
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file
 from assay.tables.family import is_baseline
@@ -96,6 +97,12 @@ def year_of(record: StudyRecord) -> int | None:
     """Return the year of the method's paper."""
     paper = record.announced.method.paper
     return int(paper.year) if paper else None
+
+
+def budgets_of(store: Store, record: StudyRecord) -> dict[str, RunBudget]:
+    """Return what the runs of a study cost by their keys, where that was counted."""
+    found = {entry.key: read_budget(store.run(entry.key)) for entry in record.run_entries()}
+    return {key: budget for key, budget in found.items() if budget is not None}
 
 
 @dataclass(frozen=True, eq=False)
