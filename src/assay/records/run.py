@@ -124,6 +124,8 @@ class RunBudget(Record):
         dim: numbers of an embedding at test.
         bits: bits of an embedding at test.
         images: how many images went through the network.
+        shared: those of `parameters` that belong to a frozen trunk, which the models of all folds
+            have in common.
     """
 
     trained: int
@@ -131,6 +133,7 @@ class RunBudget(Record):
     dim: int
     bits: int
     images: ImageCounts
+    shared: int = 0
 
 
 @dataclass(frozen=True)

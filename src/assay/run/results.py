@@ -46,4 +46,5 @@ def _budget(run: Run, found: Fit, view: View, channels: int) -> RunBudget:
         dim=size.dim,
         bits=bits_of(size.dim, protocol.similarity),
         images=images,
+        shared=size.parameters - size_of(found.architecture).parameters,
     )

@@ -27,7 +27,7 @@ class SizeAtTest:
     Args:
         dims: numbers of a vector.
         bits: bits of a vector.
-        parameters: numbers of all models that it takes.
+        parameters: numbers of all models that it takes, a frozen trunk counted once.
     """
 
     dims: int
@@ -67,7 +67,9 @@ def ensemble_size(comparison: Comparison, record: StudyRecord) -> SizeAtTest | N
     return SizeAtTest(
         _middle(sum(one.dim for one in found) for found in whole),
         _middle(sum(one.bits for one in found) for found in whole),
-        _middle(sum(one.parameters for one in found) for found in whole),
+        _middle(
+            sum(one.parameters - one.shared for one in found) + found[0].shared for found in whole
+        ),
     )
 
 

@@ -96,8 +96,11 @@ class BudgetCheck:
             yield "dim", sizes[0].dim
         if budget.parameters not in [size.parameters for size in sizes]:
             yield "parameters", sizes[0].parameters
+        least = size_of(trained).parameters
+        if budget.shared != budget.parameters - least:
+            yield "shared", sizes[0].parameters - least
         if self._by_steps:
-            own, least = self._method, size_of(trained).parameters
+            own = self._method
             due = least if own is None else least + count_numbers(own.loss)
             if budget.trained < due or (own is not None and budget.trained != due):
                 yield "trained", due if own else f"at least {due}"

@@ -126,7 +126,19 @@ def _check_place(
         yield f"the ledger names it {entry.key}, and its key is {own.key}"
     if wrong:
         yield f"this is not the run of {place}: config.json has another {wrong[0]}"
-    history, protocol = read_history(folder), study.protocol
+    history = read_history(folder)
+    unlike = list(_check_history(history, result, study))
+    yield from unlike
+    if history and not (wrong or unlike):
+        check = BudgetCheck(folder, study.announced, run, result, history, inputs)
+        yield from check.problems()
+
+
+def _check_history(
+    history: Sequence[Checkpoint], result: RunResult, study: AnnouncedStudy
+) -> Iterator[str]:
+    """Yield what is wrong with the validations of a run: when they were, and which was the best."""
+    protocol = study.protocol
     # no further than the file goes: a forged number of epochs would fill the memory
     due = [*range(0, result.last_epoch + 1, protocol.validate_every)[: len(history) + 1]]
     if protocol.epochs <= result.last_epoch and protocol.epochs % protocol.validate_every:
@@ -141,9 +153,6 @@ def _check_place(
         yield "history.jsonl was altered: its best validation is not the result"
     if history and study.announced.method.head == "linear":
         yield from check_end(history, protocol, diverged=result.status == "diverged")
-    if history and not wrong:
-        check = BudgetCheck(folder, study.announced, run, result, history, inputs)
-        yield from check.problems()
 
 
 def check_end(
