@@ -295,9 +295,8 @@ class Comparison:
     @cached_property
     def _compared(self) -> dict[tuple[Setting, str], list[Difference]]:
         """The differences of the whole family, by each metric that has a better direction."""
-        metrics = [
-            metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)
-        ]
+        names = dict.fromkeys([*self.metrics, "map_at_r"])
+        metrics = [metric for metric in names if direction(metric)]
         return {
             (setting, metric): self._compare(
                 setting, metric, self.smallest if metric == "map_at_r" else WHOLE
@@ -399,13 +398,12 @@ def _with_store(
     """Return the comparison with its declarations and the scores of test classes."""
     standing = (*comparison.records, *comparison.unfinished)
     keys = {record.key for record in standing}
-    scores = {record.key: class_scores(store, record) for record in comparison.records}
     counted = in_turn(benches)
     own = [bench for bench in counted if keys & set(bench.studies)]
     added = {record.method: _announced_earlier(record, benches) for record in standing}
     return replace(
         comparison,
-        classes={key: found for key, found in scores.items() if found is not None},
+        classes=class_scores(store, comparison.records),
         budgets={record.key: budgets_of(store, record) for record in standing},
         benches=tuple(own),
         pairs_before=pairs_before(own, counted),

@@ -120,8 +120,15 @@ class ClassScores:
     concatenated: Vector
 
 
-def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
-    """Return the mean over a study's reproductions; None where a reproduction has no file."""
+def class_scores(store: Store, records: Iterable[StudyRecord]) -> dict[str, ClassScores]:
+    """Return the mean over the reproductions of each study, by its key; a study of which a
+    reproduction has no file is left out.
+    """
+    found = {record.key: _mean_over_reproductions(store, record) for record in records}
+    return {key: scores for key, scores in found.items() if scores is not None}
+
+
+def _mean_over_reproductions(store: Store, record: StudyRecord) -> ClassScores | None:
     folder = store.study(record.key)
     files = [classes_file(folder, test.search, test.reproduction) for test in record.tests]
     if not files or not all(file.is_file() for file in files):

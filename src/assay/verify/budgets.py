@@ -16,6 +16,7 @@ import torch
 from assay.errors import BadInput
 from assay.methods import BuiltMethod, Loss, assemble, methods, source_of
 from assay.model import (
+    UNREADABLE,
     Architecture,
     architecture_at_test,
     count_numbers,
@@ -46,7 +47,7 @@ def inputs_of(store: Store, record: StudyRecord) -> int | None:
     paths = (store.run(entry.key) / WEIGHTS for entry in record.reproductions)
     try:
         return next((read_architecture(path).inputs for path in paths if path.exists()), None)
-    except (BadInput, OSError, ValueError):
+    except UNREADABLE:
         return None
 
 
@@ -193,7 +194,10 @@ class BudgetCheck:
         """What was trained: as the file of weights says, or else as the method does."""
         path, method = self.folder / WEIGHTS, self._method
         if path.exists():
-            return read_architecture(path)
+            try:
+                return read_architecture(path)
+            except UNREADABLE:
+                return None
         if self.inputs is None or method is None:
             return None
         shape = method.loss.head(self.run.protocol.dim)
