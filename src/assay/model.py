@@ -325,9 +325,6 @@ def read_model(path: Path) -> Model:
     """Read a model from a file of weights."""
     architecture = read_architecture(path)
     with safe_open(str(path), framework="pt") as file:
-        head = file.get_slice("head.weight").get_shape()[0] if architecture.dim else 0
-        if head != architecture.dim:  # a model that large would be made before it is found out
-            raise ValueError(f"its head has {head} dimensions, not {architecture.dim}")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = Model(architecture)
     model.load_state_dict(state)
@@ -338,10 +335,14 @@ def read_architecture(path: Path) -> Architecture:
     """Read the architecture of a model from the header of its file of weights."""
     open_file(path).close()  # says in words where it is no file
     with safe_open(str(path), framework="pt") as file:
-        return _read_architecture(file.metadata(), path)
+        architecture = _architecture_in(file.metadata(), path)
+        head = file.get_slice("head.weight").get_shape()[0] if architecture.dim else 0
+    if head != architecture.dim:  # a model that large would be made before it is found out
+        raise ValueError(f"its head has {head} dimensions, not {architecture.dim}")
+    return architecture
 
 
-def _read_architecture(header: Mapping[str, str] | None, path: Path) -> Architecture:
+def _architecture_in(header: Mapping[str, str] | None, path: Path) -> Architecture:
     """Return the architecture in the header of the file of weights, or raise `ValueError`."""
     if header is None or "architecture" not in header:
         raise ValueError("its header has no architecture")
