@@ -171,7 +171,7 @@ DOMAINS: dict[str, dict[str, tuple[list[Any], list[Any]]]] = {
     "proxy_anchor": {"alpha": ABOVE_0, "margin": AT_LEAST_0},
     "proxy_nca": {"scale": ABOVE_0},
     "proxy_nca_strict": {"scale": ABOVE_0},
-    "proxy_softmax": {"temperature": ABOVE_0, "smoothing": ([0, 0.1, 0.99], [-LITTLE, 1, 2])},
+    "proxy_softmax": {"temperature": ABOVE_0, "smoothing": ([0, 0.1, 1], [-LITTLE, 1.1])},
     "proxy_triplet": {"margin": AT_LEAST_0},
     "quadruplet": {"margin": AT_LEAST_0, "pair_margin": AT_LEAST_0},
     "ranked_list": {

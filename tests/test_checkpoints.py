@@ -25,6 +25,7 @@ from assay.records.ledger import SealError
 from assay.records.run import WEIGHTS, Checkpoint, Run
 from assay.records.store import Store
 from assay.run import CheckpointScoring, Scoring, Training, Unsealed
+from assay.run.results import result_of
 from assay.train import Fit
 from heads import HERE, PROTOCOL, VIEW, place, runs_of, vectors
 from sealed import receipt
@@ -198,8 +199,8 @@ def test_training_scores_that_are_no_numbers_are_written_by_their_names() -> Non
         {},
         training={"spectral_decay": float("inf"), "pi_ratio": float("nan")},
     )
-    view = replace(VIEW, content="hash")
-    assert assay.run.training._result(fit, view, "hash").to_json()["training"] == {
+    view, run = replace(VIEW, content="hash"), runs_of("triplet")[0]
+    assert result_of(run, fit, view, 3).to_json()["training"] == {
         "spectral_decay": "inf",
         "pi_ratio": "nan",
     }

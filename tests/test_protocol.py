@@ -68,10 +68,16 @@ GOLDEN = {
     "unbiased/resnet50.v1": "5c1464e7480e4d7ef88eb84d18dd6ddcbcd8249acffd097756d2cbcab3481d49",
     "unbiased/inception-bn.v2": "851ce47672bb216ebdbc34b2695bb0afd055fee5fe48531b8c69964d721206f0",
     "unbiased/resnet50.v2": "0ca92c2e2fb4a4383b02592ea442fa0344cc8b834901039b60e13e377065e47e",
+    "unbiased/inception-bn.v3": "7de0ae10b1c91eae475c538d3dc748fe26b591cf4750b8371532fc4b98a7432c",
+    "unbiased/resnet50.v3": "e7314f1d71d57a9a71d8fe28a845a306c19952fc8aa981bd60d9d92c381cb933",
     "revisiting/cub.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
     "revisiting/cars.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
     "revisiting/sop.v1": "1230c65914b7800f8f067f8b74f26f34d3bdebcb4adf80186d9d4a50c2ec58ba",
     "revisiting/any.v1": "66c8053db650b061c181f8b79dc39ecd325481c8f8705f84872af3508a53bb6f",
+    "revisiting/cub.v2": "c72865d391fd92866da6f62162aa0f5bc736eaee9b52e3769e4292b2fda4ad6e",
+    "revisiting/cars.v2": "1d4eb2cc4f8f49f1b44f358af231808390ba40340267ef1b4e75e6448233119b",
+    "revisiting/sop.v2": "8924ddb90e627b0634ea6f920c19b7642ac42f539f7f68114100dee71074a4d7",
+    "revisiting/any.v2": "c72865d391fd92866da6f62162aa0f5bc736eaee9b52e3769e4292b2fda4ad6e",
 }
 """A published protocol is never edited: a change is a new version in its name, and a new line here.
 """
@@ -244,7 +250,7 @@ def test_a_batch_of_any_size_holds_exactly_as_many_images(name: str) -> None:
             classes, per_class = found.batch_for(kind, classes=128)
             # pairs of an odd number of images leave one out
             assert classes * per_class == size - (size % 2 if kind == "pairs" else 0), (kind, size)
-            if kind != "pairs" and size % usual.shape(kind)[1] == 0:
+            if kind in ("embedding", "classification") and size % usual.shape(kind)[1] == 0:
                 assert per_class == usual.shape(kind)[1], (kind, size)
 
 
@@ -902,12 +908,33 @@ def test_a_head_on_a_frozen_trunk_is_trained_as_one_on_features() -> None:
 def test_every_kind_of_batch_has_a_shape(kind: BatchKind) -> None:
     assert (
         resolved(BASE).batch.shape(kind)
-        == {"embedding": (8, 4), "classification": (32, 1), "pairs": (16, 2)}[kind]
+        == {
+            "embedding": (8, 4),
+            "classification": (32, 1),
+            "pairs": (16, 2),
+            "episodes": (4, 8),
+        }[kind]
     )
     own = ResolvedBatch(embedding=(3, 7), classification=(5, 6))
     assert (
-        own.shape(kind) == {"embedding": (3, 7), "classification": (5, 6), "pairs": (10, 2)}[kind]
+        own.shape(kind)
+        == {
+            "embedding": (3, 7),
+            "classification": (5, 6),
+            "pairs": (10, 2),
+            "episodes": (3, 7),
+        }[kind]
     )
+
+
+@pytest.mark.parametrize(
+    ("embedding", "episodes"),
+    [((24, 5), (12, 10)), ((56, 2), (28, 4)), ((2, 4), (2, 4)), ((4, 2), (2, 4)), ((5, 2), (5, 2))],
+)
+def test_episodes_have_half_the_classes_but_never_a_single_one(
+    embedding: tuple[int, int], episodes: tuple[int, int]
+) -> None:
+    assert ResolvedBatch(embedding=embedding, classification=(7, 1)).shape("episodes") == episodes
 
 
 @pytest.mark.parametrize(
@@ -966,6 +993,7 @@ def test_with_too_few_classes_pairs_stay_two_of_each() -> None:
         ("classification", 31, (31, 1)),
         ("pairs", 15, (15, 2)),
         ("pairs", 16, (16, 2)),
+        ("episodes", 3, (3, 11)),
     ],
 )
 def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, int]) -> None:
@@ -974,11 +1002,14 @@ def test_some_shrunken_batches(kind: BatchKind, classes: int, batch: tuple[int, 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_with_too_few_classes_other_protocols_refuse_and_say_what_would_do(kind: BatchKind) -> None:
-    setting = "embedding=6x2" if kind == "pairs" else f"{kind}=6x"
-    with pytest.raises(BadInput, match=rf"a fold trains on 6; .*--set batch\.{setting}") as raised:
-        resolved(BASE).batch_for(kind, 6)
+    few = 3 if kind == "episodes" else 6
+    settings = {"pairs": "embedding=6x2", "episodes": "embedding=3x8"}
+    setting = settings.get(kind, f"{kind}=6x")
+    match = rf"a fold trains on {few}; .*--set batch\.{setting}"
+    with pytest.raises(BadInput, match=match) as raised:
+        resolved(BASE).batch_for(kind, few)
     remedy = str(raised.value).rpartition("--set ")[2]
-    assert resolved(changed(remedy)).batch_for(kind, 6)[0] == 6
+    assert resolved(changed(remedy)).batch_for(kind, few)[0] == few
 
 
 def test_quick_is_the_whole_procedure_in_minutes() -> None:

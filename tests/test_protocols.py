@@ -18,7 +18,7 @@ import torch
 
 from assay.errors import BadInput
 from assay.losses import losses
-from assay.methods import methods, with_given
+from assay.methods import assemble, defaults, methods, with_given
 from assay.metrics.metric import choose_metrics
 from assay.protocols import (
     Augment,
@@ -36,10 +36,12 @@ from assay.protocols import (
 )
 from assay.published import REALITY_CHECK as NAMES
 from assay.published import in_its_paper
+from assay.published.results import REVISITING as REVISITING_NAMES
 from assay.published.results import WITHOUT_NORMALISING
 from assay.records.store import Store
 from assay.records.study import study_records
 from assay.registry import UnknownName
+from assay.run import check_metrics
 from assay.space import Real
 from assay.study import design_bench
 from assay.trunks import find
@@ -57,7 +59,9 @@ LARGE_BATCH = "reality-check/cub-256.v1"
 REPLICATED = [name.replace(".v1", ".v2") for name in REALITY_CHECK]
 UNBIASED = ["unbiased/inception-bn.v1", "unbiased/resnet50.v1"]
 BY_DISTANCE = [name.replace(".v1", ".v2") for name in UNBIASED]
+ALL_TWELVE = [name.replace(".v1", ".v3") for name in UNBIASED]
 REVISITING = ["revisiting/cub.v1", "revisiting/cars.v1", "revisiting/sop.v1", "revisiting/any.v1"]
+WITH_RHO = [name.replace(".v1", ".v2") for name in REVISITING]
 
 every_protocol = pytest.mark.parametrize("name", list(protocols))
 
@@ -71,7 +75,9 @@ def test_these_are_the_published_protocols() -> None:
         LARGE_BATCH,
         *UNBIASED,
         *BY_DISTANCE,
+        *ALL_TWELVE,
         *REVISITING,
+        *WITH_RHO,
     ]
 
 
@@ -264,16 +270,17 @@ SETTINGS_OF_V2 = {
 }
 
 
+def differing(first: Protocol, second: Protocol) -> set[str]:
+    """Fields in which two protocols differ."""
+    names = [field.name for field in fields(Protocol)]
+    return {name for name in names if getattr(first, name) != getattr(second, name)}
+
+
 @pytest.mark.parametrize("name", [*REPLICATED, *BY_DISTANCE])
 def test_a_second_version_differs_from_the_first_in_one_setting(name: str) -> None:
     first, second = protocols[name.replace(".v2", ".v1")], protocols[name]
-    other = {
-        field.name
-        for field in fields(Protocol)
-        if getattr(first, field.name) != getattr(second, field.name)
-    }
     own = SETTINGS_OF_V2[name.partition("/")[0]]
-    assert other == {"name", "about", "departures", *own}
+    assert differing(first, second) == {"name", "about", "departures", *own}
     assert {field: getattr(second, field) for field in own} == own
 
 
@@ -284,7 +291,7 @@ def test_methods_that_see_raw_outputs_are_compared_by_distance_in_the_second_unb
     this version, and ensembles, whose members are normalised each; the paper marks none of the
     others so but `lifted`.
     """
-    newer = {"angular_n_pairs", "prototypical", "dreml", "dreml_one"}
+    newer = {"angular_n_pairs", "n_pairs_copies", "prototypical", "dreml", "dreml_one"}
     for name in BY_DISTANCE:
         excepted = protocols[name].exceptions
         assert all(own == {"similarity": "euclidean"} for own in excepted.values())
@@ -312,6 +319,67 @@ def test_the_paper_marks_those_methods_as_not_normalised() -> None:
         any(text.startswith("lifted, which the paper") for text in protocols[name].departures)
         for name in BY_DISTANCE
     )
+
+
+THE_TWELVE = [
+    "triplet_semihard_squared", "lifted", "n_pairs", "structured_clustering",
+    "margin_distance_weighted", "angular_raw", "prototypical", "proxy_triplet", "proxy_nca_strict",
+    "proxy_softmax", "ranked_list", "dreml",
+]  # fmt: skip
+"""The methods of the unbiased evaluation, as our names have them."""
+
+
+@pytest.mark.parametrize("name", ALL_TWELVE)
+def test_the_third_unbiased_version_has_settings_for_methods_that_exist(name: str) -> None:
+    second, third = protocols[name.replace(".v3", ".v2")], protocols[name]
+    assert differing(second, third) == {"name", "about", "departures", "exceptions"}
+    trunk = {"trunk": "resnet18"} if "resnet50" in name else {}
+    raw = {one for one, method in methods.items() if not method.normalise} - {"dreml", "dreml_one"}
+    assert {one: dict(own) for one, own in third.exceptions.items()} == {
+        **{one: {"similarity": "euclidean"} for one in raw},
+        "structured_clustering": {"optimiser.kind": "rmsprop"},
+        "proxy_softmax": {"dim": 2048, "similarity": "hamming"},
+        "dreml": {**trunk, "dim": 144},
+    }
+    assert set(third.exceptions) <= set(methods)
+    for one in ("structured_clustering", "proxy_softmax", "dreml", "prototypical"):
+        assert any(one in text for text in third.departures), one
+
+
+@pytest.mark.parametrize("name", THE_TWELVE)
+def test_all_twelve_methods_of_the_unbiased_evaluation_run_under_its_newest_version(
+    name: str,
+) -> None:
+    protocol = protocols["unbiased/inception-bn"]
+    exceptions = protocol.exceptions.get(name, {})
+    found = resolved(with_settings(protocol, exceptions))
+    method = methods[name]
+    chosen = defaults(method, found)
+    shape = assemble(method, chosen, found).loss.head(found.dim)
+    expected = {"dreml": (12,) * 12, "proxy_softmax": (2048,)}
+    assert shape.parts == expected.get(name, (64,))
+    classes, per_class = found.batch_for(method.batch, 75)
+    assert classes * per_class == 120
+    check_metrics(found)
+
+
+def test_rho_has_its_published_parameters_in_the_second_revisiting_version() -> None:
+    swaps: dict[str, dict[str, float]] = {}
+    for row in published("roth_results.csv"):
+        if row["method"].startswith("R-"):
+            own = swaps.setdefault(row["method"], {})
+            own[row["dataset"]] = float(row["p_rho_in_sample_runs"])
+    known = {"cub": "CUB200-2011", "cars": "CARS196", "sop": "SOP"}
+    for name in WITH_RHO:
+        first, second = protocols[name.replace(".v2", ".v1")], protocols[name]
+        assert differing(first, second) == {"name", "about", "given"}
+        data = known.get(name.partition("/")[2].partition(".")[0], "CUB200-2011")
+        for published_as, ours in REVISITING_NAMES.items():
+            if published_as in swaps:
+                given = second.given[ours]
+                assert given["swap_probability"] == swaps[published_as][data], (name, ours)
+                assert set(with_given(methods[ours], resolved(second), given)) >= set(given)
+        assert {one: second.given[one] for one in first.given} == dict(first.given)
 
 
 @pytest.mark.parametrize("name", BY_DISTANCE)
@@ -614,12 +682,18 @@ def test_a_name_without_its_version_is_the_newest() -> None:
     [
         ("reality-check", [*REALITY_CHECK, *REPLICATED, LARGE_BATCH]),
         ("reality-check/", [*REALITY_CHECK, *REPLICATED, LARGE_BATCH]),
-        ("Revisiting", REVISITING),
+        ("Revisiting", [*REVISITING, *WITH_RHO]),
         (
             "cub",
-            ["reality-check/cub.v1", "reality-check/cub.v2", LARGE_BATCH, "revisiting/cub.v1"],
+            [
+                "reality-check/cub.v1",
+                "reality-check/cub.v2",
+                LARGE_BATCH,
+                "revisiting/cub.v1",
+                "revisiting/cub.v2",
+            ],
         ),
-        ("resnet50", ["unbiased/resnet50.v1", "unbiased/resnet50.v2"]),
+        ("resnet50", [f"unbiased/resnet50.v{number}" for number in (1, 2, 3)]),
     ],
 )
 def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: list[str]) -> None:
@@ -636,7 +710,7 @@ def test_part_of_a_name_brings_up_the_protocols_that_have_it(typed: str, meant: 
     [
         ("reality-chek/cub.v1", "reality-check/cub.v1"),
         ("revisitng/sop.v1", "revisiting/sop.v1"),
-        ("revisiting/cub.v2", "cub.v1"),
+        ("revisiting/cub.v3", "cub.v2"),
     ],
 )
 def test_a_name_with_a_slip_brings_up_the_nearest_first(typed: str, meant: str) -> None:
@@ -674,8 +748,8 @@ def test_the_list_has_a_line_for_each(assay: Any) -> None:
         *["240"] * 4,
         *["960"] * 4,
         "240",
-        *["140"] * 4,
-        *["20"] * 4,
+        *["140"] * 6,
+        *["20"] * 8,
     ]
     assert all(len(line.rstrip()) <= 100 for line in out.splitlines())
 
@@ -687,8 +761,9 @@ def test_the_list_names_methods_that_settings_of_a_protocol_wait_for(
     methods.forget("assay.losses.proxy_softmax")
     _, _, notes = assay("list", "protocols")[1].partition("\n\n")
     assert " ".join(notes.split()) == (
-        "unbiased/inception-bn.v1, unbiased/resnet50.v1: settings for proxy_softmax, dreml wait for"
-        " these methods, which Assay does not have yet"
+        "unbiased/inception-bn.v1, unbiased/resnet50.v1, unbiased/inception-bn.v3,"
+        " unbiased/resnet50.v3: settings for proxy_softmax, dreml wait for these methods, which"
+        " Assay does not have yet"
     )
 
 
@@ -740,7 +815,7 @@ def test_a_batch_of_more_classes_than_a_fold_has_is_refused_with_the_remedy(
     with pytest.raises(
         BadInput,
         match=(
-            r"a batch of revisiting/any\.v1\+custom-\w+ holds 56 classes.*--set"
+            r"a batch of revisiting/any\.v2\+custom-\w+ holds 56 classes.*--set"
             r" batch\.embedding=6x2"
         ),
     ):

@@ -98,6 +98,7 @@ BATCHES = {
     "embedding": "several images of each class: for methods that compare samples with each other",
     "classification": "for methods that compare samples with class weights",
     "pairs": "as many images as `embedding`, two of each class",
+    "episodes": "half as many classes as `embedding`, twice as many images of each",
 }
 
 

@@ -5,17 +5,23 @@ Torch is imported inside the functions that need it: the command line imports th
 
 import ctypes
 import os
+import re
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from pathlib import Path
 
 from assay.errors import BadInput
+from assay.files import read_text
 
 VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 """The environment variable with the GPUs that a process sees."""
 
 MOST_WORKERS = 1_024
 """Worker processes of one bench; each takes some 200 MB before it has read any data."""
+
+STATUS, CLEAR = "/proc/self/status", "/proc/self/clear_refs"
+"""Files by which Linux tells the memory of a process, and begins to measure its peak anew."""
 
 _TRIM_THRESHOLD, _MMAP_MAX, _ARENA_MAX = -1, -4, -8
 """Numbers of glibc's `mallopt`."""
@@ -65,6 +71,42 @@ def torch_threads(count: int) -> Iterator[None]:
         yield
     finally:
         torch.set_num_threads(before)
+
+
+class PeakMemory:
+    """Measures the most memory that this process has at a time, from now on.
+
+    On a GPU it is that of the tensors there. Where the system cannot begin anew, it is the most
+    since the process began.
+    """
+
+    def __init__(self, device: str) -> None:
+        self._on_gpu = device == "cuda"
+        if self._on_gpu:
+            import torch
+
+            torch.cuda.reset_peak_memory_stats()
+            return
+        with suppress(OSError):
+            Path(CLEAR).write_text("5")
+
+    @property
+    def bytes(self) -> int | None:
+        """Most bytes so far; None where the system does not tell."""
+        if self._on_gpu:
+            import torch
+
+            return int(torch.cuda.max_memory_allocated())
+        with suppress(OSError):
+            found = re.search(r"^VmHWM:\s+(\d+) kB$", read_text(Path(STATUS)), re.MULTILINE)
+            if found:
+                return 1024 * int(found[1])
+        try:
+            import resource
+        except ImportError:  # Windows
+            return None
+        unit = 1 if sys.platform == "darwin" else 1024
+        return unit * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
 
 def keep_freed_memory() -> None:

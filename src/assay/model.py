@@ -4,10 +4,11 @@ The weights are one safetensors file with the architecture in its header. A mode
 trunk included, and a card, which says where the model comes from and has the hash of the weights.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, fields, replace
+from functools import lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple, cast
 
 import torch
 import torch.nn.functional as F
@@ -30,7 +31,7 @@ from assay.protocols import (
 )
 from assay.records.codec import FORMAT, BadRecord, check_types
 from assay.records.run import CARD, REMAKE, WEIGHTS, read_card
-from assay.trunks import build, weights
+from assay.trunks import build, find, weights
 
 LARGEST_SIDE = 10_000
 """Pixels of a side of an image above which no model takes it."""
@@ -203,6 +204,40 @@ class Model(nn.Module):
         }
 
 
+class Size(NamedTuple):
+    """How large a model is.
+
+    Args:
+        parameters: numbers of trunk and head; running statistics are not among them.
+        dim: numbers of an embedding.
+    """
+
+    parameters: int
+    dim: int
+
+
+def size_of(architecture: Architecture) -> Size:
+    """Return the size of every model of an architecture; leave torch's generator as it is."""
+    return _size(architecture, cast("Hashable", find(architecture.trunk)))
+
+
+@lru_cache(maxsize=128)
+def _size(architecture: Architecture, trunk: Hashable) -> Size:
+    """Return the size; of another trunk that was registered by the same name it is another."""
+    with torch.random.fork_rng(devices=[]):
+        model = Model(architecture)
+    return Size(count_numbers(model), architecture.dim or model.trunk.features)
+
+
+def count_numbers(*modules: nn.Module) -> int:
+    """Return how many numbers the weights of modules have together.
+
+    >>> count_numbers(nn.Linear(3, 2), nn.BatchNorm1d(4))
+    16
+    """
+    return sum(weight.numel() for module in modules for weight in module.parameters())
+
+
 def untrained_model(architecture: Architecture, digest: str) -> Model:
     """Return a model before training.
 
@@ -212,6 +247,22 @@ def untrained_model(architecture: Architecture, digest: str) -> Model:
     if digest != RANDOM_WEIGHTS and architecture.trunk != "identity":
         weights.load_weights(model.trunk, digest)
     return model
+
+
+def has_frozen_trunk(protocol: ResolvedProtocol) -> bool:
+    """Return whether runs take the features of a trunk of images that is not trained."""
+    return protocol.frozen == "trunk" and protocol.trunk != "identity"
+
+
+def architecture_at_test(
+    trained: Architecture, protocol: ResolvedProtocol, inputs: int
+) -> Architecture:
+    """Return the architecture of the whole model: as it was trained, or the frozen trunk with the
+    trained head.
+    """
+    if not has_frozen_trunk(protocol):
+        return trained
+    return Architecture.whole(protocol, inputs).with_head_of(trained)
 
 
 def with_trunk(trained: Model, protocol: ResolvedProtocol, inputs: int) -> Model:
@@ -272,19 +323,26 @@ def pack_model(architecture: Architecture, state: Mapping[str, Tensor]) -> bytes
 
 def read_model(path: Path) -> Model:
     """Read a model from a file of weights."""
-    open_file(path).close()  # says in words where it is no file
+    architecture = read_architecture(path)
     with safe_open(str(path), framework="pt") as file:
-        architecture = _read_architecture(file.metadata(), path)
-        head = file.get_slice("head.weight").get_shape()[0] if architecture.dim else 0
-        if head != architecture.dim:  # a model that large would be made before it is found out
-            raise ValueError(f"its head has {head} dimensions, not {architecture.dim}")
         state = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     model = Model(architecture)
     model.load_state_dict(state)
     return model
 
 
-def _read_architecture(header: Mapping[str, str] | None, path: Path) -> Architecture:
+def read_architecture(path: Path) -> Architecture:
+    """Read the architecture of a model from the header of its file of weights."""
+    open_file(path).close()  # says in words where it is no file
+    with safe_open(str(path), framework="pt") as file:
+        architecture = _architecture_in(file.metadata(), path)
+        head = file.get_slice("head.weight").get_shape()[0] if architecture.dim else 0
+    if head != architecture.dim:  # a model that large would be made before it is found out
+        raise ValueError(f"its head has {head} dimensions, not {architecture.dim}")
+    return architecture
+
+
+def _architecture_in(header: Mapping[str, str] | None, path: Path) -> Architecture:
     """Return the architecture in the header of the file of weights, or raise `ValueError`."""
     if header is None or "architecture" not in header:
         raise ValueError("its header has no architecture")

@@ -246,7 +246,7 @@ class Method:
         space: the parameters searched and their ranges.
         miner: name of the miner that feeds the loss.
         batch: which of the protocol's batch shapes it trains on; `pairs` is two images of each
-            class.
+            class, `episodes` half as many classes as `embedding` with twice as many images each.
         fixed: parameters that are neither searched nor left at the default of loss or miner.
         own_departures: where the method differs from its paper, in addition to its loss.
         about: one line for lists.

@@ -54,6 +54,8 @@ methods.add(
     Method(
         "prototypical",
         Prototypical,
+        batch="episodes",
+        sampler="episodes",
         space=Space(scale=Real(0.01, 100, log=True)),
         about="a softmax over squared distances to the means of half of each class's samples",
     )

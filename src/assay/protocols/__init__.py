@@ -169,6 +169,8 @@ for _protocol in (
     unbiased.RESNET50,
     unbiased.INCEPTION_BN_V2,
     unbiased.RESNET50_V2,
+    unbiased.INCEPTION_BN_V3,
+    unbiased.RESNET50_V3,
     revisiting.CUB,
     revisiting.CARS,
     revisiting.SOP,

@@ -5,9 +5,10 @@ from typing import Literal
 
 from assay.errors import BadInput
 
-BatchKind = Literal["embedding", "classification", "pairs"]
+BatchKind = Literal["embedding", "classification", "pairs", "episodes"]
 """Shapes of training batch: for methods that compare samples, for methods that compare with class
-weights, and for methods that need two samples of each class.
+weights, for methods that need two samples of each class, and for those that compare half of a
+class's samples with the other half.
 """
 
 LARGEST_BATCH = 32_768

@@ -33,6 +33,19 @@ Similarity = Literal["cosine", "euclidean", "hamming"]
 normalising them; or by Hamming distance, as bits z > 0.
 """
 
+BITS_OF_A_NUMBER: Mapping[Similarity, int] = {"cosine": 32, "euclidean": 32, "hamming": 1}
+"""Bits in which each comparison keeps a number of an embedding."""
+
+
+def bits_of(dim: int, similarity: Similarity) -> int:
+    """Return the bits of an embedding of `dim` numbers, as it is kept to be compared.
+
+    >>> bits_of(128, "cosine")
+    4096
+    """
+    return dim * BITS_OF_A_NUMBER[similarity]
+
+
 OptimiserKind = Literal["rmsprop", "adam", "adamw", "sgd"]
 Schedule = Literal["constant", "cosine"]
 """Learning rate during training: constant, or falling to zero along half a cosine over all epochs.

@@ -78,12 +78,18 @@ class ResolvedBatch(Batch):
     def shape(self, kind: BatchKind) -> tuple[int, int]:
         """Return classes x images per class of a kind of batch.
 
-        `pairs` has as many images as `embedding`, two of each class.
+        `pairs` has as many images as `embedding`, two of each class. `episodes` has half as many
+        classes as `embedding` with twice as many images each, where that leaves at least two.
         """
         classes, per_class = self.embedding
-        pairs = max(1, classes * per_class // 2), 2
-        shapes = {"embedding": self.embedding, "classification": self.classification}
-        return pairs if kind == "pairs" else shapes[kind]
+        halved = classes >= 4 and classes % 2 == 0
+        shapes = {
+            "embedding": self.embedding,
+            "classification": self.classification,
+            "pairs": (max(1, classes * per_class // 2), 2),
+            "episodes": (classes // 2, 2 * per_class) if halved else self.embedding,
+        }
+        return shapes[kind]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,11 +171,8 @@ class ResolvedProtocol(Protocol):
         if wanted <= classes:
             return wanted, per_class
         if not self.shrink_batch:
-            name, smaller = (
-                ("embedding", f"{classes}x2")
-                if kind == "pairs"
-                else (kind, f"{classes}x{per_class}")
-            )
+            name = "classification" if kind == "classification" else "embedding"
+            smaller = f"{classes}x{2 if kind == 'pairs' else per_class}"
             raise BadInput(
                 f"a batch of {self.name} holds {wanted} classes, but a fold trains on {classes}; "
                 f"use more classes, --protocol quick, or --set batch.{name}={smaller}"

@@ -1,7 +1,7 @@
 """What a report was made of, so that it can be made again after the store has gone on."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Self
 
 from assay.records.codec import Document, Record
@@ -46,11 +46,14 @@ class Reported(Document):
         times: of each study the number of its runs whose time is known, and their seconds together,
             by the key of the study.
         versions: versions of all that the bytes of the report depend on.
+        peaks: most bytes of memory that a run of each study took, by the key of the study, where
+            that is known.
     """
 
     extent: Extent
     times: Mapping[str, tuple[int, float]]
     versions: Mapping[str, str]
+    peaks: Mapping[str, int] = field(default_factory=dict)
 
 
 def decided_since(store: Store, key: str, count: int) -> bool:

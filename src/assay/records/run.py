@@ -38,6 +38,8 @@ LOOKS_FILE = "looks.jsonl"
 """Name of the file in a model folder outside a store that records looks at test halves."""
 CENTURY = 100 * 366 * 24 * 3600
 """Seconds above which a duration in a file is not a measured one."""
+MOST_MEMORY = 2**60
+"""Bytes from which on an amount of memory in a file is not a measured one."""
 MOST_FOLDS = 1000
 """Number of folds that no model is trained with."""
 TRAINED_ON = "trained_on.sha256"
@@ -84,6 +86,56 @@ class Run(Document):
         return run_key(self.to_json())
 
 
+@dataclass(frozen=True, kw_only=True)
+class ImageCounts(Record):
+    """How many images a run put through its network, each time counted; of vectors, how many
+    vectors.
+
+    Args:
+        trained: in training steps; a view of an image that is augmented apart counts by itself.
+        refreshed: for the memory bank, and to fit a head in closed form.
+        validated: in all validations.
+        scored: for the metrics of training samples that the protocol asks for.
+        extracted: samples of trainval that a frozen trunk embedded, once for all runs on this half.
+            The other counts are then those of the head, which takes the features.
+    """
+
+    trained: int = 0
+    refreshed: int = 0
+    validated: int = 0
+    scored: int = 0
+    extracted: int = 0
+
+    @property
+    def embedded(self) -> int:
+        """Images that the run itself put through its network."""
+        return self.trained + self.refreshed + self.validated + self.scored
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunBudget(Record):
+    """What a run cost, as far as it can be counted: equal runs have equal counts.
+
+    Args:
+        trained: numbers that training steps change: the head, a trunk that is not frozen and the
+            loss's own weights; 0 where the head is in closed form.
+        parameters: numbers of the model at test: trunk, frozen or not, and head. Vectors have no
+            trunk.
+        dim: numbers of an embedding at test.
+        bits: bits of an embedding at test.
+        images: how many images went through the network.
+        shared: those of `parameters` that belong to a frozen trunk, which the models of all folds
+            have in common.
+    """
+
+    trained: int
+    parameters: int
+    dim: int
+    bits: int
+    images: ImageCounts
+    shared: int = 0
+
+
 @dataclass(frozen=True)
 class RunResult(Document):
     """The outcome of a run; `result.json` holds it.
@@ -97,6 +149,7 @@ class RunResult(Document):
         history: SHA-256 of `history.jsonl`.
         view: hash of the samples and labels that the run worked on, as they lay in the cache.
         training: scores of the training samples, where the protocol asks for them.
+        budget: what it cost; None in stores of an Assay that did not count.
     """
 
     status: RunStatus
@@ -107,23 +160,30 @@ class RunResult(Document):
     history: str
     view: str
     training: Scores | None = None
+    budget: RunBudget | None = None
 
 
 @dataclass(frozen=True)
 class Timing(Record):
     """When, where and for how long a run was computed; `timing.json` holds it.
 
+    Runs of one task, such as heads that are trained as a stack, share a process: each has the same
+    part of its seconds, and the memory of all of them together.
+
     Args:
         seconds: seconds of computing.
         started: date and time.
         host: name of the machine.
         machine: kind of processor.
+        peak_memory: most bytes that the process had at a time, on a GPU most bytes of its tensors
+            there; None where that is not known.
     """
 
     seconds: float
     started: str
     host: str
     machine: str
+    peak_memory: int | None = None
 
 
 @dataclass(frozen=True)
@@ -288,7 +348,16 @@ def read_timing(folder: Path) -> Timing | None:
         timing = Timing.read(folder / "timing.json")
     except BadRecord:
         return None
-    return timing if 0 <= timing.seconds < CENTURY else None
+    possible = 0 <= timing.seconds < CENTURY and 0 <= (timing.peak_memory or 0) < MOST_MEMORY
+    return timing if possible else None
+
+
+def read_budget(folder: Path) -> RunBudget | None:
+    """Return what the run in this folder cost; None where that was not counted or is not known."""
+    try:
+        return RunResult.read(folder / "result.json").budget
+    except BadRecord:
+        return None
 
 
 def read_history(folder: Path) -> list[Checkpoint]:

@@ -1,6 +1,6 @@
 """The folder `report/`: the page index.html, tables and figures."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
 from importlib.metadata import version
@@ -19,7 +19,7 @@ from assay.records.reported import REPORTED, Extent, Reported
 from assay.records.run import read_timing
 from assay.records.source import source_hash
 from assay.records.store import Store
-from assay.records.study import StudyRecord, study_records
+from assay.records.study import study_records
 from assay.report.figures import (
     FIGURE_FORMS,
     critical_difference_diagram,
@@ -46,6 +46,7 @@ from assay.tables import (
     Table,
     answer,
     control,
+    costs,
     covered,
     estimated,
     published_sentences,
@@ -58,10 +59,9 @@ from assay.tables.across import in_words
 from assay.tables.gains import trend_in_words
 from assay.version import __version__
 
-Times = Mapping[str, tuple[int, float]]
-"""Of each study, by key: the number of its runs whose time is known, and their seconds together."""
-
 PAGE = "index.html"
+COST = "cost"
+"""Name of the folder with the tables of costs, beside those that are the same bytes everywhere."""
 TEMPLATE = "page.html.j2"
 
 DRAWN_BY = ("matplotlib", "numpy")
@@ -109,11 +109,14 @@ BESIDE = {
 
 @dataclass(frozen=True)
 class Part:
-    """A section with its tables, and its figures as the contents of files."""
+    """A section with its tables and its figures as the contents of files; of a comparison the table
+    of costs too, which has other bytes on every machine.
+    """
 
     section: Section
     tables: list[Table]
     figures: dict[str, bytes]
+    cost: Table | None
 
 
 def write_report(store: Store) -> Path:
@@ -122,7 +125,8 @@ def write_report(store: Store) -> Path:
     The file that says what the report was made of goes first and comes last, so that a report whose
     writing was interrupted is known by its absence.
     """
-    made_of = Reported(Extent.of(store), times_of(store), versions())
+    times, peaks = clocks_of(store)
+    made_of = Reported(Extent.of(store), times, versions(), peaks)
     files = render_report(store, made_of)
     if not files:
         raise BadInput(
@@ -132,7 +136,7 @@ def write_report(store: Store) -> Path:
     folder.mkdir(exist_ok=True)
     (folder / REPORTED).unlink(missing_ok=True)
     sync_folder(folder)
-    for place in (folder, folder / "tables", folder / "figures"):
+    for place in (folder, folder / "tables", folder / COST, folder / "figures"):
         remove_drafts_in(place)
     for name, content in files.items():
         write_atomically(folder / name, content)
@@ -152,7 +156,10 @@ def render_report(store: Store, made_of: Reported) -> dict[str, str | bytes]:
     found = sections(store, made_of.extent)
     if not found:
         return {}
-    parts = [Part(section, tables_of(section), _drawn(section)) for section in found]
+    parts = [
+        Part(section, tables_of(section), _drawn(section), _costs(section, made_of))
+        for section in found
+    ]
     files: dict[str, str | bytes] = {}
     for part in parts:
         slug = part.section.slug
@@ -160,6 +167,8 @@ def render_report(store: Store, made_of: Reported) -> dict[str, str | bytes]:
             files |= {
                 f"tables/{slug}-{table.name}.{form}": render(table, form) for form in RENDERERS
             }
+        if part.cost is not None:
+            files |= {f"{COST}/{slug}.{form}": render(part.cost, form) for form in RENDERERS}
         files |= {f"figures/{slug}-{file}": drawn for file, drawn in part.figures.items()}
     return {**files, PAGE: page_of(store, parts, made_of)}
 
@@ -170,6 +179,7 @@ def own_files(folder: Path) -> list[Path]:
     """
     found = [
         *folder.glob("tables/*"),
+        *folder.glob(f"{COST}/*"),
         *(path for name in OURS for path in folder.glob(f"figures/*-{name}.*")),
     ]
     return [path for path in found if not path.name.startswith(".") and not path.is_dir()]
@@ -183,18 +193,28 @@ def versions() -> dict[str, str]:
     return {"assay": __version__, "source": source, **libraries}
 
 
-def times_of(store: Store) -> dict[str, tuple[int, float]]:
-    """Return how many runs of each study are known to have taken how many seconds.
+def clocks_of(store: Store) -> tuple[dict[str, tuple[int, float]], dict[str, int]]:
+    """Return how many runs of each study are known to have taken how many seconds, and the most
+    memory that one of them took, where that is known.
 
-    Wall-clock times are kept apart from results. The page shows them, and nothing shows that they
-    are true.
+    What machines report is kept apart from results. The page shows it, and nothing shows that it is
+    true.
     """
-    found = {}
+    times, peaks = dict[str, tuple[int, float]](), dict[str, int]()
     for record in study_records(store):
-        timings = [read_timing(store.run(entry.key)) for entry in record.run_entries()]
-        seconds = [timing.seconds for timing in timings if timing is not None]
-        found[record.key] = len(seconds), sum(seconds)
-    return found
+        found = [read_timing(store.run(entry.key)) for entry in record.run_entries()]
+        timings = [timing for timing in found if timing is not None]
+        times[record.key] = len(timings), sum(timing.seconds for timing in timings)
+        memory = [timing.peak_memory for timing in timings if timing.peak_memory is not None]
+        peaks |= {record.key: max(memory)} if memory else {}
+    return times, peaks
+
+
+def _costs(section: Section, made_of: Reported) -> Table | None:
+    """Return the table of costs of a comparison."""
+    if not isinstance(section, Comparison):
+        return None
+    return costs(section, made_of.times, made_of.peaks)
 
 
 def figures_of(section: Section) -> dict[str, Figure]:
@@ -242,14 +262,15 @@ def page_of(store: Store, parts: Sequence[Part], made_of: Reported) -> str:
         for bench, names in absent_studies(store, made_of.extent)
     ]
     return template.render(
+        cost=COST,
         version=__version__,
         shown=SHOWN,
         absent=absent,
-        sections=[_section_values(part, made_of.times) for part in parts],
+        sections=[_section_values(part) for part in parts],
     )
 
 
-def _section_values(part: Part, times: Times) -> dict[str, Any]:
+def _section_values(part: Part) -> dict[str, Any]:
     """Return everything that the page shows of a section."""
     section, tables = part.section, part.tables
     inline = {
@@ -284,15 +305,16 @@ def _section_values(part: Part, times: Times) -> dict[str, Any]:
         }
     if isinstance(section, Sweep):
         return shared | {"kind": "sweep", "section": section, "notices": notices_of_sweep(section)}
-    return shared | _compared(section, times)
+    return shared | _compared(section, part.cost)
 
 
-def _compared(comparison: Comparison, times: Times) -> dict[str, Any]:
+def _compared(comparison: Comparison, cost: Table | None) -> dict[str, Any]:
     several = len(comparison.records) > 1
     found = answer(comparison)
     return {
         "kind": "comparison",
         "section": comparison,
+        "cost": cost,
         "announced": comparison.announced,
         "seal": comparison.records[0].seal if comparison.records else None,
         "answer": found.sentence,
@@ -303,22 +325,7 @@ def _compared(comparison: Comparison, times: Times) -> dict[str, Any]:
         "estimated": estimated(comparison) if comparison.records else "",
         "trend": trend_in_words(comparison) if several else [],
         "published": published_sentences(comparison),
-        "costs": [_cost(record, times) for record in (*comparison.records, *comparison.unfinished)],
         "changes": changes_of(comparison),
         "departures": departures_of(comparison),
         "notices": notices_of(comparison),
-    }
-
-
-def _cost(record: StudyRecord, times: Times) -> dict[str, Any]:
-    """Return runs and seconds of a study."""
-    timed, seconds = times.get(record.key, (0, 0.0))
-    return {
-        "method": record.method,
-        "searches": record.searches if record.searched else 0,
-        "trials": len(record.trials),
-        "reproductions": len(record.reproductions),
-        "runs": sum(1 for _ in record.run_entries()),
-        "seconds": seconds,
-        "each": seconds / timed if timed else 0.0,
     }

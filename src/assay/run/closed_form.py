@@ -31,7 +31,7 @@ from assay.metrics import evaluate
 from assay.model import Architecture, Model, untrained_model
 from assay.protocols import Similarity
 from assay.records.lines import RunStatus, Scores
-from assay.records.run import Checkpoint, Run
+from assay.records.run import Checkpoint, ImageCounts, Run
 from assay.train import NOTHING_FOUND, Fit, mean_scores, with_counts
 
 
@@ -89,7 +89,10 @@ def fit_closed_form(run: Run, view: View) -> Fit:
         if finite
         else NOTHING_FOUND
     )
-    return fitted(model, scores, "finished" if finite else "diverged")
+    found = fitted(model, scores, "finished" if finite else "diverged")
+    validated = sum(map(len, parts))
+    found.images = ImageCounts(refreshed=len(view.y) - validated, validated=validated)
+    return found
 
 
 def fitted(model: Model, scores: Scores, status: RunStatus = "finished") -> Fit:

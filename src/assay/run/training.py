@@ -17,14 +17,20 @@ import torch
 from assay.data.dataset import Rows
 from assay.data.packs import View, read_pack
 from assay.data.splits import folds_of_labels
-from assay.devices import seed_torch, torch_threads
+from assay.devices import PeakMemory, seed_torch, torch_threads
 from assay.embedding import embed_samples
 from assay.errors import DISK_FULL, remedy_of_full
 from assay.files import sync_folder
-from assay.hashing import canonical, derive, digest, digest_bytes, pretty
+from assay.hashing import derive, digest, pretty
 from assay.methods import assemble, import_parts, methods
 from assay.metrics.metric import choose_metrics
-from assay.model import Architecture, Model, pack_model, untrained_model, with_trunk
+from assay.model import (
+    Architecture,
+    Model,
+    pack_model,
+    untrained_model,
+    with_trunk,
+)
 from assay.records.run import CHECKPOINTS, WEIGHTS, Run, RunResult, Timing
 from assay.records.store import Keep, Store
 from assay.run.closed_form import (
@@ -34,6 +40,7 @@ from assay.run.closed_form import (
     folds_of_run,
     single_vectors,
 )
+from assay.run.results import history_of, result_of
 from assay.run.shares import ShareFile
 from assay.run.testing import HalfLabels
 from assay.train import (
@@ -72,6 +79,7 @@ class Training:
         imports: the user's own files.
         keep: which weights stay; a finished run that lacks some of them is computed again.
         save_after: seconds of training after which the state is saved, to resume from after a kill.
+        channels: of the images; a frozen trunk, whose features the view has, is counted for them.
     """
 
     runs: tuple[Run, ...]
@@ -80,6 +88,7 @@ class Training:
     imports: tuple[str, ...] = ()
     keep: Keep = "best"
     save_after: float = SAVE_AFTER
+    channels: int = 3
 
     @property
     def needs(self) -> Needs:
@@ -95,6 +104,7 @@ class Training:
             return
         import_parts(self.imports)
         started, clock = datetime.now(UTC), time.perf_counter()
+        memory = PeakMemory(self.runs[0].environment.device)
         workspace = Workspace(store, self.keep, self.save_after, ShareFile(store, self.runs))
         view = read_pack(Path(self.view))
         with torch_threads(self.runs[0].environment.threads):
@@ -104,10 +114,12 @@ class Training:
             started=started.isoformat(timespec="seconds"),
             host=socket.gethostname(),
             machine=platform.machine(),
+            peak_memory=memory.bytes,
         )
         for run, found in zip(missing, fits, strict=True):
+            result = result_of(run, found, view, self.channels)
             with _naming_the_run(store, run):
-                _place(store, run, found, view, timing, self.keep)
+                _place(store, run, found, result, timing, self.keep)
         for run in self.runs:
             store.drop_partial(run.key)
             store.share(run.key).unlink(missing_ok=True)
@@ -338,7 +350,7 @@ def _fit_closed_form(run: Run, view: View, workspace: Workspace | None) -> Fit:
 
 
 def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
-    """Return what the protocol asks of the embeddings of the training samples.
+    """Return what the protocol asks of the embeddings of the training samples, and count them.
 
     A run that stands for all folds has the means over them.
     """
@@ -350,6 +362,8 @@ def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
     scores = []
     for fold in folds_of_run(run, view):
         samples = view.rows(fold.train)
+        scored = found.images.scored + len(samples.y)
+        found.images = replace(found.images, scored=scored)
         z = embed_samples(model, samples.x, model.architecture.size, device, similarity)
         z = single_vectors(z, run.protocol.dim, similarity)
         own = dict.fromkeys(labels, math.nan)
@@ -362,50 +376,28 @@ def _training_scores(run: Run, view: View, found: Fit) -> dict[str, float]:
 # --- Placing ---
 
 
-def _place(store: Store, run: Run, found: Fit, view: View, timing: Timing, keep: Keep) -> None:
+def _place(
+    store: Store, run: Run, found: Fit, result: RunResult, timing: Timing, keep: Keep
+) -> None:
     """Put the run's folder into the store; if it is there, add the checkpoints that it lacks."""
     if not store.has_run(run.key):
         with store.new_run(run.key) as folder:
-            _write(folder, run, found, view, timing)
+            _write(folder, run, found, result, timing)
             if keep == "all":
                 (folder / CHECKPOINTS).mkdir()
                 _move_checkpoints(store, run, found, folder / CHECKPOINTS)
     elif not store.has_run(run.key, keep):
-        _check_same(store, run, found, view)
+        _check_same(store, run, result)
         with store.new_checkpoints(run.key) as folder:
             _move_checkpoints(store, run, found, folder)
 
 
-def _write(folder: Path, run: Run, found: Fit, view: View, timing: Timing) -> None:
-    weights = pack_model(found.architecture, found.weights)
-    (folder / WEIGHTS).write_bytes(weights)
-    (folder / "history.jsonl").write_text(_history(found), encoding="utf-8")
-    documents = {
-        "config": run,
-        "result": _result(found, view, digest_bytes(weights)),
-        "timing": timing,
-    }
+def _write(folder: Path, run: Run, found: Fit, result: RunResult, timing: Timing) -> None:
+    (folder / WEIGHTS).write_bytes(pack_model(found.architecture, found.weights))
+    (folder / "history.jsonl").write_text(history_of(found), encoding="utf-8")
+    documents = {"config": run, "result": result, "timing": timing}
     for name, document in documents.items():
         (folder / f"{name}.json").write_text(pretty(document.to_json()), encoding="utf-8")
-
-
-def _history(found: Fit) -> str:
-    """Return a line for each validation."""
-    return "".join(canonical(checkpoint.to_json()) + "\n" for checkpoint in found.history)
-
-
-def _result(found: Fit, view: View, weights: str) -> RunResult:
-    assert view.content is not None, "runs work on whole packs"
-    return RunResult(
-        status=found.status,
-        best_epoch=found.best.epoch,
-        last_epoch=found.history[-1].epoch,
-        validation=found.best.validation,
-        weights=weights,
-        history=digest_bytes(_history(found).encode()),
-        view=view.content,
-        training=found.training or None,
-    )
 
 
 def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
@@ -416,11 +408,9 @@ def _move_checkpoints(store: Store, run: Run, found: Fit, folder: Path) -> None:
     sync_folder(folder)
 
 
-def _check_same(store: Store, run: Run, found: Fit, view: View) -> None:
+def _check_same(store: Store, run: Run, result: RunResult) -> None:
     """Raise if a run that was computed again differs from the one in the store."""
-    weights = digest_bytes(pack_model(found.architecture, found.weights))
-    again = _result(found, view, weights).to_json()
-    stored = store.result(run.key).to_json()
+    again, stored = result.to_json(), store.result(run.key).to_json()
     differing = [name for name, value in stored.items() if again.get(name) != value]
     if differing:
         raise RuntimeError(

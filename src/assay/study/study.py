@@ -429,13 +429,14 @@ class Study:
 
     def _training(self, rows: Sequence[Sequence[Run]]) -> list[Task]:
         """Return tasks for the runs that the store does not have."""
-        store, view = str(self.store.root), str(self._view)
+        store, view, conditions = str(self.store.root), str(self._view), self.design.conditions
+        channels = conditions.trainval.inputs
         runs = [run for row in rows for run in row]
         missing = [run for run in runs if not self.store.has_run(run.key, self.keep)]
         self.state.done += len(runs) - len(missing)
         groups = self.design.together(missing, self.parts)
         return [
-            Training(group, store, view, self.design.conditions.imports, self.keep)
+            Training(group, store, view, conditions.imports, self.keep, channels=channels)
             for group in groups
         ]
 

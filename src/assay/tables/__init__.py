@@ -6,6 +6,7 @@ The same studies give the same bytes.
 from assay.tables.across import Across, across
 from assay.tables.answer import Answer, answer, method_to_train
 from assay.tables.comparison import Comparison, comparisons, ended
+from assay.tables.cost import Times, costs
 from assay.tables.reproduced import published_sentences
 from assay.tables.sections import Section, sections, tables_of
 from assay.tables.sources import control
@@ -21,10 +22,12 @@ __all__ = [
     "Section",
     "Sweep",
     "Table",
+    "Times",
     "across",
     "answer",
     "comparisons",
     "control",
+    "costs",
     "covered",
     "ended",
     "estimated",

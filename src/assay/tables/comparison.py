@@ -14,12 +14,14 @@ from assay.records.benches import DeclaredBench, announced_before, declared_benc
 from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
 from assay.records.reported import Extent
+from assay.records.run import RunBudget
 from assay.records.store import Store
 from assay.records.study import StudyRecord, study_records
 from assay.stats import Difference, Interval, compare, relative_gain, t_interval
 from assay.tables.family import Family, better_than, family_of, is_baseline, pairs_before
 from assay.tables.studies import (
     ClassScores,
+    budgets_of,
     by_year,
     class_scores,
     conditions,
@@ -47,6 +49,7 @@ class Comparison:
             place.
         hidden: studies that a shorter view leaves out. They still count in the declared family.
         classes: scores of each test class, by the key of the study, where they were recorded.
+        budgets: what runs cost, by the keys of study and run, where that was counted.
         benches: the benches in which the studies were declared.
         pairs_before: pairs that earlier benches on the same question declared. Extending a few of
             their methods pays for all.
@@ -59,6 +62,7 @@ class Comparison:
     replaced: tuple[StudyRecord, ...] = ()
     hidden: tuple[StudyRecord, ...] = ()
     classes: Mapping[str, ClassScores] = field(default_factory=dict)
+    budgets: Mapping[str, Mapping[str, RunBudget]] = field(default_factory=dict)
     benches: tuple[DeclaredBench, ...] = ()
     pairs_before: int = 0
     announced_as: tuple[str, ...] = ()
@@ -291,9 +295,8 @@ class Comparison:
     @cached_property
     def _compared(self) -> dict[tuple[Setting, str], list[Difference]]:
         """The differences of the whole family, by each metric that has a better direction."""
-        metrics = [
-            metric for metric in dict.fromkeys([*self.metrics, "map_at_r"]) if direction(metric)
-        ]
+        names = dict.fromkeys([*self.metrics, "map_at_r"])
+        metrics = [metric for metric in names if direction(metric)]
         return {
             (setting, metric): self._compare(
                 setting, metric, self.smallest if metric == "map_at_r" else WHOLE
@@ -395,13 +398,13 @@ def _with_store(
     """Return the comparison with its declarations and the scores of test classes."""
     standing = (*comparison.records, *comparison.unfinished)
     keys = {record.key for record in standing}
-    scores = {record.key: class_scores(store, record) for record in comparison.records}
     counted = in_turn(benches)
     own = [bench for bench in counted if keys & set(bench.studies)]
     added = {record.method: _announced_earlier(record, benches) for record in standing}
     return replace(
         comparison,
-        classes={key: found for key, found in scores.items() if found is not None},
+        classes=class_scores(store, comparison.records),
+        budgets={record.key: budgets_of(store, record) for record in standing},
         benches=tuple(own),
         pairs_before=pairs_before(own, counted),
         announced_as=tuple(bench.hash for bench in benches if keys & set(bench.studies)),

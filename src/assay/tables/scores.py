@@ -8,6 +8,7 @@ from assay.records.lines import Setting
 from assay.records.study import StudyRecord
 from assay.stats import deviation, spread, t_interval
 from assay.tables.comparison import SETTINGS, Comparison
+from assay.tables.cost import ensembles_in_words
 from assay.tables.table import Table, number_of, points, raw_interval, score
 from assay.tables.verdicts import estimated, unit_of
 
@@ -175,6 +176,7 @@ def _scores_note(comparison: Comparison) -> str:
     )
     plain = [heading(metric) for metric in comparison.metrics if not in_percent(metric)]
     unit = f"in percent but for {', '.join(plain)}" if plain else "in percent"
+    sizes = f"{words} " if (words := ensembles_in_words(comparison)) else ""
     searched = "" if comparison.given_by else "; the selected trials are not among them"
     return (
         f"{estimated(comparison)} Mean and 95% t-interval over {_units(comparison)},"
@@ -182,7 +184,7 @@ def _scores_note(comparison: Comparison) -> str:
         " (separated); methods of different ranks need not be settled, and rows without a rank are"
         " not compared. Bold: no method is settled better in this column, and at least one is"
         " settled worse; each column is judged by itself, and verdicts go by MAP@R (separated)."
-        f" {baselines}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
+        f" {sizes}{baselines}{test['queries']:g} queries, {test['skipped']:g} skipped (no"
         " other sample of their class)."
     )
 

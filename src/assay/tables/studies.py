@@ -15,6 +15,7 @@ from assay.npz import read_npz
 from assay.records.benches import AS_IS
 from assay.records.codec import RESTORE, BadRecord
 from assay.records.lines import Preregistration
+from assay.records.run import RunBudget, read_budget
 from assay.records.store import Store
 from assay.records.study import StudyRecord, classes_file
 from assay.tables.family import is_baseline
@@ -98,6 +99,12 @@ def year_of(record: StudyRecord) -> int | None:
     return int(paper.year) if paper else None
 
 
+def budgets_of(store: Store, record: StudyRecord) -> dict[str, RunBudget]:
+    """Return what the runs of a study cost by their keys, where that was counted."""
+    found = {entry.key: read_budget(store.run(entry.key)) for entry in record.run_entries()}
+    return {key: budget for key, budget in found.items() if budget is not None}
+
+
 @dataclass(frozen=True, eq=False)
 class ClassScores:
     """Sums of MAP@R over the queries of each test class, averaged over the runs of a study.
@@ -113,8 +120,15 @@ class ClassScores:
     concatenated: Vector
 
 
-def class_scores(store: Store, record: StudyRecord) -> ClassScores | None:
-    """Return the mean over a study's reproductions; None where a reproduction has no file."""
+def class_scores(store: Store, records: Iterable[StudyRecord]) -> dict[str, ClassScores]:
+    """Return the mean over the reproductions of each study, by its key; a study of which a
+    reproduction has no file is left out.
+    """
+    found = {record.key: _mean_over_reproductions(store, record) for record in records}
+    return {key: scores for key, scores in found.items() if scores is not None}
+
+
+def _mean_over_reproductions(store: Store, record: StudyRecord) -> ClassScores | None:
     folder = store.study(record.key)
     files = [classes_file(folder, test.search, test.reproduction) for test in record.tests]
     if not files or not all(file.is_file() for file in files):

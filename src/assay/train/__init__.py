@@ -8,6 +8,7 @@ from assay.train.batches import (
     iterations_of,
     plan_batches,
     sampler_of,
+    times_embedded,
 )
 from assay.train.loop import Stepper, fit
 from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
@@ -65,6 +66,7 @@ __all__ = [
     "set_training",
     "stack_key",
     "step",
+    "times_embedded",
     "training_labels",
     "with_counts",
 ]

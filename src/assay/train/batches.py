@@ -28,11 +28,11 @@ from assay.embedding import normalise_for, outputs
 from assay.errors import BadInput
 from assay.hashing import derive
 from assay.heads import joined
-from assay.methods import BuiltMethod
+from assay.methods import BuiltMethod, Loss
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import Planner, Sampler, bank_of
+from assay.samplers.sampler import BankKind, Planner, Sampler, bank_of
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
 
@@ -83,6 +83,29 @@ def steps_of_passes(passes: float, samples: int, batch: tuple[int, int]) -> int:
     return max(1, round(passes * samples / (batch[0] * batch[1])))
 
 
+def times_embedded(
+    loss: Loss,
+    bank: BankKind | None,
+    protocol: ResolvedProtocol,
+    samples: int,
+    batch: tuple[int, int],
+    steps: int,
+) -> int:
+    """Return how often all training samples are embedded for the bank in so many steps.
+
+    That is before each step at which the loss is refreshed or a sampler with a fresh bank plans; a
+    kept bank is embedded once. `loss` plans no batches itself.
+    """
+    at: set[int] = set()
+    if loss.refreshes:
+        at |= {*range(0, steps, steps_of_passes(loss.every, samples, batch))}
+    if bank == "fresh":
+        at |= {*range(0, steps, protocol.refresh or steps_of_passes(1, samples, batch))}
+    if bank == "kept":
+        at |= {*range(min(steps, 1))}
+    return len(at)
+
+
 def draw_batches(
     labels: Labels, sampler: str, batch: tuple[int, int], seed: int, start: int = 0
 ) -> Iterator[Drawn]:
@@ -121,6 +144,9 @@ class Batches:
     embedded: int
     """Samples that were embedded for the bank so far."""
 
+    drawn: int
+    """Samples of all batches so far."""
+
     def __init__(
         self,
         trainee: Trainee,
@@ -137,7 +163,7 @@ class Batches:
         self._name = sampler_of(trainee.method, protocol)
         samples = len(trainee.train)
         self._kind = bank_of(samplers[self._name])
-        self._drawn = (
+        self._batches = (
             draw_batches(trainee.y, self._name, batch, trainee.seed, done)
             if self._kind is None
             else iter(())
@@ -150,12 +176,12 @@ class Batches:
         self._z: Tensor | None = None
         self._plan: Rows | None = None
         self._plan_of_loss = False
-        self.embedded = 0
+        self.embedded = self.drawn = 0
         if saved is not None:
             self._z, plan = saved.tensors.get("bank"), saved.tensors.get("plan")
             self._plan = None if plan is None else plan.numpy()
             self._plan_of_loss = saved.values["of_loss"]
-            self.embedded = saved.values["embedded"]
+            self.embedded, self.drawn = saved.values["embedded"], saved.values["drawn"]
 
     @property
     def steps_of_bank(self) -> int:
@@ -184,10 +210,13 @@ class Batches:
             self._plan = self._planned(fresh, step)
         self._done += 1
         if self._plan is None:
-            return next(self._drawn)
-        every = self._refreshed_every if self._plan_of_loss else self._planned_every
-        rows = self._plan[step % every]
-        return Drawn(rows, self._trainee.y[rows])
+            batch = next(self._batches)
+        else:
+            every = self._refreshed_every if self._plan_of_loss else self._planned_every
+            rows = self._plan[step % every]
+            batch = Drawn(rows, self._trainee.y[rows])
+        self.drawn += len(batch.rows)
+        return batch
 
     def take_in(self, rows: Rows, outputs_ND: Tensor) -> None:
         """Replace rows of a kept bank by what the network has just given for them."""
@@ -203,7 +232,8 @@ class Batches:
         tensors = {} if self._z is None or not self.keeps_bank else {"bank": self._z.clone()}
         if self._plan is not None:
             tensors["plan"] = torch.from_numpy(np.ascontiguousarray(self._plan)).clone()
-        return SavedState(tensors, {"embedded": self.embedded, "of_loss": self._plan_of_loss})
+        counts = {"embedded": self.embedded, "drawn": self.drawn}
+        return SavedState(tensors, {**counts, "of_loss": self._plan_of_loss})
 
     def _bank(self) -> Bank:
         """Embed all training samples again, as in a validation: without augmentation."""

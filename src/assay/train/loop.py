@@ -150,8 +150,9 @@ class _Queue:
     def end_epoch(self, losses: Sequence[Mapping[int, float]]) -> None:
         """Validate if it is time to; models that wait then take the places of ended ones."""
         for number, run in self.active.items():
-            if not self._has_ended(number):
+            if not self._has_ended(number):  # else the steps were taken for others of its stack
                 run.epoch += 1
+                self.validators[number].count(run.batches.drawn, run.batches.embedded)
                 self.validators[number].after(run.epoch, [step[number] for step in losses])
         self._since_validation += 1
         if self._since_validation == self._every or all(

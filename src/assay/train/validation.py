@@ -2,7 +2,7 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor, nn
@@ -10,10 +10,10 @@ from torch import Tensor, nn
 from assay.embedding import embed_samples
 from assay.hashing import plain
 from assay.metrics import Scores, evaluate
-from assay.model import Architecture
+from assay.model import Architecture, count_numbers
 from assay.protocols import ResolvedProtocol
 from assay.records.lines import RunStatus
-from assay.records.run import Checkpoint
+from assay.records.run import Checkpoint, ImageCounts
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
 
@@ -47,6 +47,8 @@ class Fit:
         weights: of the model at `best`.
         status: whether it ended by itself, or because a number was not finite.
         training: scores of the training samples, if the protocol asks for them.
+        trained: numbers that the training steps change.
+        images: images that went through the network.
     """
 
     architecture: Architecture
@@ -55,6 +57,8 @@ class Fit:
     weights: dict[str, Tensor]
     status: RunStatus = "finished"
     training: dict[str, float] = field(default_factory=dict)
+    trained: int = 0
+    images: ImageCounts = field(default_factory=ImageCounts)
 
 
 class Validator:
@@ -91,6 +95,10 @@ class Validator:
         else:
             self._resume(saved)
 
+    def count(self, trained: int, refreshed: int) -> None:
+        """Take note of the images of all steps so far, and of those embedded for the bank."""
+        self.fit.images = replace(self.fit.images, trained=trained, refreshed=refreshed)
+
     def after(self, epoch: int, losses: list[float]) -> None:
         """Take note of an epoch that has ended; validate if it is time to."""
         if self.done:
@@ -101,6 +109,9 @@ class Validator:
             self._trainee.on_epoch(epoch, sum(losses) / len(losses), None)
             return
         scores = self._validate() if finite else None
+        if finite:
+            validated = self.fit.images.validated + len(self._trainee.validation.y)
+            self.fit.images = replace(self.fit.images, validated=validated)
         if scores is None:
             self.fit.status, self.done = "diverged", True
         else:
@@ -113,6 +124,7 @@ class Validator:
             "best": self.fit.history.index(self.fit.best),
             "status": self.fit.status,
             "done": self.done,
+            "images": plain(self.fit.images),
         }
         return SavedState(self.fit.weights, values)
 
@@ -121,6 +133,8 @@ class Validator:
         first = Checkpoint(0, None, scores or NOTHING_FOUND)
         status: RunStatus = "finished" if scores else "diverged"
         self.fit = Fit(model.architecture, [first], first, model.state(), status)
+        self.fit.trained = self._trained_numbers()
+        self.fit.images = ImageCounts(validated=len(self._trainee.validation.y))
         self.done = scores is None
         if self._trainee.on_validation:
             self._trainee.on_validation(0, self.fit.weights)
@@ -133,9 +147,15 @@ class Validator:
             history[saved.values["best"]],
             dict(saved.tensors),
             saved.values["status"],
+            trained=self._trained_numbers(),
+            images=ImageCounts(**saved.values["images"]),
         )
         self.done = saved.values["done"]
         self._compile_again()
+
+    def _trained_numbers(self) -> int:
+        """Return how many numbers the steps change: of model and loss, but for frozen ones."""
+        return count_numbers(self._trainee.model, self._trainee.method.loss)
 
     def _compile_again(self) -> None:
         """Compile for the shapes of a validation first, as in the training that was killed."""

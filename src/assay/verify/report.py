@@ -11,7 +11,7 @@ from assay.records.codec import BadRecord
 from assay.records.reported import REPORTED, Extent, Reported, decided_since
 from assay.records.store import Store
 from assay.records.study import study_records
-from assay.report.write import DRAWN_BY, LAID_OUT_BY, PAGE, own_files, render_report, versions
+from assay.report.write import COST, DRAWN_BY, LAID_OUT_BY, PAGE, own_files, render_report, versions
 from assay.verify.figures import ingredients
 from assay.verify.finding import Finding, of_error, outcome
 
@@ -97,10 +97,10 @@ def _compare(
     relaid = _unlike(written_by, here, LAID_OUT_BY)
     other_assay = _unlike(written_by, here, ("assay", "source"))
     for name in sorted({*expected, *there} - {PAGE}):
-        kind = "table" if name.startswith("tables/") else "figure"
+        kind = "figure" if name.startswith("figures/") else "table"
         compared = kind == "table" or not redrawn
         check = partial(_file_problems, folder / name, expected.get(name), compared=compared)
-        yield _by(other_assay, outcome(check, Finding(f"{kind} {Path(name).name}")))
+        yield _by(other_assay, outcome(check, Finding(f"{kind} {_called(name)}")))
     page = expected[PAGE]
     assert isinstance(page, str), "a page is a text"
     check = partial(_page_problems, folder / PAGE, page, figures=not redrawn, markup=not relaid)
@@ -125,6 +125,11 @@ def _compare(
         yield Finding("files in report/", note=f"not written by `assay report`: {shown}")
 
 
+def _called(name: str) -> str:
+    """Return what findings call a file of the report: its name, of a table of costs with folder."""
+    return name if name.startswith(f"{COST}/") else Path(name).name
+
+
 def _unlike(written_by: Mapping[str, str], here: Mapping[str, str], names: Sequence[str]) -> str:
     """Return in words which of the versions that wrote the report are others here."""
     return ", ".join(
@@ -146,7 +151,8 @@ def _by(other_assay: str, finding: Finding) -> Finding:
 def _file_problems(path: Path, expected: str | bytes | None, *, compared: bool) -> Iterator[str]:
     """Yield what is wrong with a table or a figure; None is expected of one too many."""
     if expected is None:
-        yield f"no study here gives this {path.parent.name.removesuffix('s')}"
+        kind = "figure" if path.parent.name == "figures" else "table"
+        yield f"no study here gives this {kind}"
         return
     if not path.exists():
         yield f"is missing; {AGAIN}"

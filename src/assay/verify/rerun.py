@@ -244,7 +244,13 @@ def repetition_of(
         record,
         place,
         run,
-        Training((run,), str(scratch.root), str(view), design.conditions.imports),
+        Training(
+            (run,),
+            str(scratch.root),
+            str(view),
+            design.conditions.imports,
+            channels=design.conditions.trainval.inputs,
+        ),
     )
 
 

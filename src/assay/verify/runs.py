@@ -38,6 +38,7 @@ from assay.study.announced import AnnouncedStudy, Stage
 from assay.study.models import REWRITE, best_run, card_of, name_of_model
 from assay.study.trunk_of_features import name_trunk
 from assay.train import is_out_of_patience
+from assay.verify.budgets import BudgetCheck, inputs_of
 from assay.verify.finding import Finding, guarded, outcome
 from assay.verify.looks import check_contents_of_model
 
@@ -86,6 +87,7 @@ def placed_runs(record: StudyRecord) -> Iterator[PlacedRun]:
 def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
     """Yield what is wrong with the runs that a study names."""
     study = AnnouncedStudy(record.announced)
+    inputs = inputs_of(store, record)
     reproductions = [place for place in placed_runs(record) if place.stage == "reproduction"]
     for entry, place in zip(record.reproductions, reproductions, strict=True):
         said = (entry.search, entry.reproduction, entry.fold)
@@ -95,11 +97,13 @@ def check_runs(store: Store, record: StudyRecord) -> Iterator[str]:
         key = place.entry.key
         if place.stage == "reproduction" and not (store.run(key) / WEIGHTS).exists():
             yield f"run {key[:12]} ({place}): {WEIGHTS} is missing"
-        for problem in _check_place(store, study, place):
+        for problem in _check_place(store, study, place, inputs):
             yield f"run {key[:12]} ({place}): {problem}"
 
 
-def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Iterator[str]:
+def _check_place(
+    store: Store, study: AnnouncedStudy, place: PlacedRun, inputs: int | None
+) -> Iterator[str]:
     folder, entry = store.run(place.entry.key), place.entry
     problem = check_run(folder)
     result_file = folder / "result.json"
@@ -122,7 +126,19 @@ def _check_place(store: Store, study: AnnouncedStudy, place: PlacedRun) -> Itera
         yield f"the ledger names it {entry.key}, and its key is {own.key}"
     if wrong:
         yield f"this is not the run of {place}: config.json has another {wrong[0]}"
-    history, protocol = read_history(folder), study.protocol
+    history = read_history(folder)
+    unlike = list(_check_history(history, result, study))
+    yield from unlike
+    if history and not (wrong or unlike):
+        check = BudgetCheck(folder, study.announced, run, result, history, inputs)
+        yield from check.problems()
+
+
+def _check_history(
+    history: Sequence[Checkpoint], result: RunResult, study: AnnouncedStudy
+) -> Iterator[str]:
+    """Yield what is wrong with the validations of a run: when they were, and which was the best."""
+    protocol = study.protocol
     # no further than the file goes: a forged number of epochs would fill the memory
     due = [*range(0, result.last_epoch + 1, protocol.validate_every)[: len(history) + 1]]
     if protocol.epochs <= result.last_epoch and protocol.epochs % protocol.validate_every:
