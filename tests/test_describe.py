@@ -23,7 +23,7 @@ from assay.methods import (
     methods_by_year,
     miners,
 )
-from assay.protocols import protocols
+from assay.protocols import BatchKind, protocols
 from loops import for_each
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +47,7 @@ def test_a_method_is_described_in_full(name):
     assert described["about"]
     assert described["summary"].endswith(".")
     assert described["equation"]
-    assert described["batch"] in ("embedding", "classification", "pairs")
+    assert described["batch"] in get_args(BatchKind)
     assert described["compares"] in ("pairs", "triplets", "either", "batch", "classes", "anything")
     assert {"title", "year", "url", "equation"} == set(described["paper"])
     assert re.fullmatch(r"[^\s()\[\]]+", described["paper"]["url"])
