@@ -469,10 +469,8 @@ def test_a_parameter_without_any_value_raises_before_the_first_trial() -> None:
 
 
 def test_a_batch_of_an_unknown_kind_raises() -> None:
-    with pytest.raises(
-        ValueError,
-        match=r"^m: the batch is one of embedding, classification, pairs, episodes, got 'embeding'$",
-    ):
+    kinds = "embedding, classification, pairs, episodes"
+    with pytest.raises(ValueError, match=rf"^m: the batch is one of {kinds}, got 'embeding'$"):
         Method("m", Plain, Space(), batch="embeding")  # type: ignore[arg-type]
 
 
