@@ -254,9 +254,12 @@ def scenes(stage: Path) -> dict[str, Scene]:
     data = f"features:{make_features(stage / 'mini.npz')}"
     benched, other, empty = stage / "benched", stage / "other", stage / "empty"
 
-    def bench(place: Path, method: str) -> list[str]:
-        more = ["--methods", method, "--engine", "inline", *SETTINGS]
+    def bench(place: Path, method: str, *settings: str) -> list[str]:
+        more = ["--methods", method, "--engine", "inline", *SETTINGS, *settings]
         return ["bench", "--data", data, "--out", str(place / "store"), *more]
+
+    def bench_from_memory(place: Path) -> list[str]:
+        return bench(place, "xbm_contrastive,triplet_offline", "--set", "sampler=coreset")
 
     def sweep(place: Path) -> list[str]:
         return ["sweep", *bench(place, "triplet")[1:], "--vary", "dim=4,8"]
@@ -295,6 +298,7 @@ def scenes(stage: Path) -> dict[str, Scene]:
     shutil.rmtree(unreported / "store" / "report")
     return {
         "bench": Scene(partial(bench, method="triplet"), empty, store_bytes),
+        "bench from memory": Scene(bench_from_memory, empty, store_bytes),
         "sweep": Scene(sweep, benched, store_bytes),
         "merge": Scene(merge, empty, store_bytes),
         "report": Scene(report, unreported, lambda place: files_in(place / "store" / "report")),

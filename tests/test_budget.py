@@ -466,3 +466,14 @@ def test_a_forged_budget_is_found(store: Store, how: str) -> None:
     found = [one for one in problems(store) if words in one]
     assert found and all("than its study gives" in one for one in found), found
     assert len(found) == 1 or len(found) == count
+
+
+def test_lists_of_triplets_and_pairs_count_as_many_images_as_fit(
+    tmp_path: Path, assay: Callable[..., Any], mini_features: Path
+) -> None:
+    data, store = f"features:{mini_features}", tmp_path / "store"
+    words = ["--methods", "triplet_offline,contrastive_offline", "--engine", "inline"]
+    code, _, err = assay("bench", "--data", data, "--out", store, *words, *set_options(MINI))
+    assert code == 0, err
+    code, out, _ = assay("verify", store, "--data", data)
+    assert code == 0, out

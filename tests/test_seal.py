@@ -13,11 +13,14 @@ import typer.main
 from again import rerun
 from assay.cli.app import app
 from assay.engines import InlineEngine
+from assay.heads import HeadShape
+from assay.methods import methods, samplers
 from assay.protocols import protocols
 from assay.records.ledger import completing_line
 from assay.records.run import TEST_CONTENTS
 from assay.records.store import Store
 from assay.records.study import study_records
+from assay.samplers.sampler import bank_of
 from miniature import MINI, make_folder, snapshot
 from official import MINIATURES, shrink
 from options import set_options
@@ -53,9 +56,9 @@ INLINE = ("--engine", "inline")
 """Tasks run in this process, where a spy sees them."""
 
 
-def study(run, command, data, out, protocol, *more):
-    methods = ("--methods", "triplet", "--out", out / "store")
-    run(command, "--data", data, *methods, *more, *settings(protocol))
+def study(run, command, data, out, protocol, *more, methods="triplet"):
+    words = ("--methods", methods, "--out", out / "store")
+    run(command, "--data", data, *words, *more, *settings(protocol))
     return decided(out / "store"), scores(out / "store")
 
 
@@ -71,6 +74,36 @@ def bench_keeping_all_weights(run, data, out, protocol):
 
 def bench_on_ray(run, data, out, protocol):
     return bench(run, data, out, protocol, "--engine", "ray")
+
+
+def bench_with_every_planner(run, data, out, protocol):
+    """Every sampler that looks where the training samples lie."""
+    planners = [name for name, sampler in samplers.items() if bank_of(sampler)]
+    found = [
+        bench(run, data, out / name, protocol, *INLINE, "--set", f"sampler={name}")
+        for name in planners
+    ]
+    assert found
+    return [list(part) for part in zip(*found, strict=True)]
+
+
+def bench_of_more_than_losses(run, data, out, protocol):
+    """Every method that brings more than a loss with a miner."""
+    names = [name for name, method in methods.items() if brings_more(method)]
+    assert names
+    return study(run, "bench", data, out, protocol, *INLINE, methods=",".join(names))
+
+
+def brings_more(method):
+    if method.loss is None:
+        return not method.baseline
+    loss = method.loss()
+    own = loss.refreshes or loss.remembers or loss.head_first or loss.compares == "seen"
+    return bool(method.sampler or own or loss.head(8) != HeadShape((8,)))
+
+
+def bench_without_classes(run, data, out, protocol):
+    return bench(run, data, out, protocol, *INLINE, "--set", "supervision=images")
 
 
 def sweep(run, data, out, protocol):
@@ -153,6 +186,9 @@ WAYS = {
     "bench": bench,
     "bench --keep-weights all": bench_keeping_all_weights,
     "bench --engine ray": bench_on_ray,
+    "bench --set sampler=": bench_with_every_planner,
+    "bench --methods of more than a loss": bench_of_more_than_losses,
+    "bench --set supervision=images": bench_without_classes,
     "sweep": sweep,
     "reproduce": reproduce,
     "train": train,
@@ -177,6 +213,14 @@ HAND_OUT_NOTHING = {
 """Commands that take data but decide nothing by it, and why they may see all of it."""
 
 SLOW_WAYS = ("bench --engine ray", "bench --keep-weights all")
+ONCE = (
+    "train --final",
+    "bench --set sampler=",
+    "bench --methods of more than a loss",
+    "bench --set supervision=images",
+)
+"""Ways that are the same under every protocol."""
+
 USUAL = {way: "reality-check/cub.v1" if way == "reproduce" else "quick.v2" for way in WAYS}
 
 
@@ -189,7 +233,7 @@ def of_all(quick):
         for protocol in protocols
         for way in WAYS
         if (way != "reproduce" or protocol in PUBLISHED)
-        and (way != "train --final" or protocol == USUAL[way])  # it is the same under every one
+        and (way not in ONCE or protocol == USUAL[way])
     ]
     return [pytest.param(*pair, marks=() if quick(*pair) else pytest.mark.slow) for pair in pairs]
 

@@ -13,7 +13,7 @@ from torch import Tensor
 from assay.bank import Bank
 from assay.pairs import squared_distances
 from assay.registry import Paper
-from assay.samplers.sampler import Indices, cites, plans, samplers
+from assay.samplers.sampler import Indices, cites, lists_of, plans, samplers
 
 POOL = 1024
 """Images among which the negatives of a batch of triplets are looked for."""
@@ -31,6 +31,7 @@ RATIO = 8
     )
 )
 @plans("fresh")
+@lists_of(3)
 def offline_triplets(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
 ) -> Indices:
@@ -64,6 +65,7 @@ def offline_triplets(
 @samplers("offline_pairs")
 @cites(Paper("Fracking Deep Convolutional Image Descriptors", 2014, "arxiv.org/abs/1412.6537"))
 @plans("fresh")
+@lists_of(2)
 def offline_pairs(
     bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
 ) -> Indices:

@@ -80,6 +80,27 @@ def plans(bank: BankKind) -> Callable[[AnyPlanner], AnyPlanner]:
     return declare
 
 
+def lists_of(samples: int) -> Callable[[AnyPlanner], AnyPlanner]:
+    """Declare that the batches of a sampler are lists of so many samples each, as many as fit."""
+
+    def declare(planner: AnyPlanner) -> AnyPlanner:
+        planner.lists_of = samples  # type: ignore[attr-defined]
+        return planner
+
+    return declare
+
+
+def size_of_batch(sampler: "Sampler | Planner", batch: tuple[int, int]) -> int:
+    """Return how many samples a batch of classes x images of each holds.
+
+    >>> from assay.samplers import samplers
+    >>> [size_of_batch(samplers[name], (8, 4)) for name in ("balanced", "offline_triplets")]
+    [32, 30]
+    """
+    samples: int = getattr(sampler, "lists_of", 1)
+    return max(1, batch[0] * batch[1] // samples) * samples
+
+
 def bank_of(sampler: "Sampler | Planner") -> BankKind | None:
     """Return which bank a sampler plans its batches from; None: it needs none."""
     return getattr(sampler, "bank", None)

@@ -30,7 +30,7 @@ from assay.records.run import WEIGHTS, Checkpoint, ImageCounts, Run, RunBudget, 
 from assay.records.store import Store
 from assay.records.study import StudyRecord
 from assay.samplers import samplers
-from assay.samplers.sampler import bank_of
+from assay.samplers.sampler import bank_of, size_of_batch
 from assay.train import iterations_of, sampler_of, times_embedded
 
 CHANNELS = (3, 1)
@@ -139,27 +139,21 @@ class BudgetCheck:
 
         Samplers and losses of a user may take batches of another size.
         """
-        method, protocol, (classes, each) = self._method, self.run.protocol, self.run.batch
+        method, protocol = self._method, self.run.protocol
         if method is None or self._held_out is None:
             return
+        sampler = samplers[sampler_of(method, protocol)]
+        size = size_of_batch(sampler, self.run.batch)
         iterations = iterations_of(protocol, self._in_training, self.run.batch)
         last = self.result.last_epoch
         latest = min(last + protocol.validate_every, protocol.epochs) if self._diverged else last
-        if images.trained not in [
-            epochs * iterations * classes * each for epochs in range(last, latest + 1)
-        ]:
-            yield "images.trained", last * iterations * classes * each
+        if images.trained not in [epochs * iterations * size for epochs in range(last, latest + 1)]:
+            yield "images.trained", last * iterations * size
             return
         if type(method.loss).batches is Loss.batches:
-            bank, steps = bank_of(samplers[sampler_of(method, protocol)]), images.trained
-            times = times_embedded(
-                method.loss,
-                bank,
-                protocol,
-                self._in_training,
-                self.run.batch,
-                steps // (classes * each),
-            )
+            bank, steps = bank_of(sampler), images.trained // size
+            on = protocol, self._in_training, self.run.batch, steps
+            times = times_embedded(method.loss, bank, *on)
             if images.refreshed != times * self._in_training:
                 yield "images.refreshed", times * self._in_training
         elif images.refreshed % self._in_training:
