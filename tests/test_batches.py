@@ -18,7 +18,7 @@ from assay.data.packs import View
 from assay.errors import BadInput
 from assay.losses import losses
 from assay.losses.loss import Loss, Seen
-from assay.methods import BuiltMethod, plans, samplers
+from assay.methods import BuiltMethod, Method, Space, assemble, plans, samplers
 from assay.model import Architecture, Model
 from assay.protocols import Optimiser, ResolvedProtocol
 from assay.records.run import Checkpoint
@@ -73,6 +73,22 @@ class Seer(Loss):
         made_up = seen.head(seen.x - self.mean)
         pull = (seen.z - self.targets[seen.rows]).square().sum(1)
         return (pull + made_up.square().sum(1)).mean() * (1 + seen.passes)
+
+
+class Fickle(Seer):
+    """Plans batches at every second refresh, and leaves the others to the sampler."""
+
+    def batches(
+        self, bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator
+    ) -> Any:
+        planned = super().batches(bank, batch, count, draw)
+        self.turn += 1
+        return planned if self.turn % 2 else None
+
+    def prepare(self, samples: int, features: int) -> None:
+        super().prepare(samples, features)
+        self.register_buffer("turn", torch.zeros((), dtype=torch.int64))
+        self.turn: Tensor
 
 
 class Log(list[Any]):
@@ -169,6 +185,28 @@ def test_batches_that_a_loss_plans_come_before_those_of_the_sampler(log: Log) ->
     assert len(log) == 1
 
 
+def test_a_loss_that_plans_no_more_leaves_the_batches_to_the_sampler(log: Log) -> None:
+    """The sampler goes on where it was, and plans up to its own next time."""
+    for sampler in (None, "test_kept"):
+        batches, own = (batches_of(trainee(loss, sampler)) for loss in (Fickle(), Seer(plan=False)))
+        drawn = [[one.draw().rows.tolist() for _ in range(9)] for one in (batches, own)]
+        if sampler is None:
+            assert drawn[0][3:6] == drawn[1][:3]
+        assert all(len(set(rows)) == 12 for rows in drawn[0][3:6])
+        assert any(len(set(rows)) < 12 for rows in drawn[0][:3] + drawn[0][6:])
+
+
+def test_a_loss_that_says_what_a_refresh_does_says_when() -> None:
+    class Never(Seer):
+        def __init__(self) -> None:
+            super().__init__(every=0)
+
+    with pytest.raises(
+        ValueError, match=r"^Never has `refresh` .* is never refreshed; set `every`"
+    ):
+        assemble(Method("never", Never, Space()), {}, LONG)
+
+
 def test_rows_that_are_not_finite_are_zeros_in_the_bank(log: Log) -> None:
     one = trainee(losses["triplet"](), "test_kept")
     with torch.no_grad():
@@ -246,6 +284,8 @@ WORLDS: dict[str, tuple[Any, str | None, dict[str, Any]]] = {
     "a refreshed loss": (lambda: Seer(plan=False), None, {}),
     "a refreshed loss with a kept bank": (lambda: Seer(every=0.5, plan=False), "test_kept", {}),
     "batches of the loss": (lambda: Seer(every=1.5), None, {}),
+    "batches of the loss now and then": (lambda: Fickle(every=1.5), None, {}),
+    "batches of loss and sampler in turns": (lambda: Fickle(every=0.5), "test_kept", {}),
 }
 
 

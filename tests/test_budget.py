@@ -42,6 +42,7 @@ from forgery import forge, record_in
 from heads import CPU, PROTOCOL, VIEW, place, runs_of, vectors
 from loops import for_each
 from miniature import MINI, make_features
+from options import set_options
 
 TRAINED, HELD_OUT, BATCH, HEAD = 72, 24, 24, 10 * 6 + 6
 """Of a run on `VIEW`, 16 classes of 6 vectors in four folds: samples trained on and validated,

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from assay.fitters import Fitter, linear, parameters_of, pca
 from assay.losses.loss import Method, methods
 from assay.methods import defaults, describe, fitter_of, read_parameters, space_of
 from assay.metrics import evaluate
+from assay.model import Model
 from assay.run import compute, train_on_all
 from assay.space import Real, Space
 from heads import PROTOCOL, VIEW, runs_of
@@ -109,6 +111,30 @@ def test_a_head_that_is_not_finite_is_a_divergence() -> None:
     x[0] = np.inf
     [found] = compute([runs_of("by_labels")[1]], View(x, VIEW.y))
     assert found.status == "diverged" and found.best.validation["map_at_r"] == 0
+
+
+def test_a_head_may_have_no_bias() -> None:
+    def plain(features_NF: Tensor, y_N: Tensor, width: int) -> nn.Linear:
+        return nn.Linear(features_NF.shape[1], width, bias=False)
+
+    methods.add(Method("plain", None, fitter=plain, space=Space()))
+    [found] = compute([runs_of("plain")[0]], VIEW)
+    model = Model(found.architecture)
+    model.load_state_dict(found.weights)
+    assert set(found.weights) == {"head.weight"}
+
+
+@pytest.mark.parametrize("name", ["linear", "none", None])
+def test_a_fitter_has_a_name_that_says_what_it_is(name: str | None) -> None:
+    """`linear` is the word for a head that is trained by steps."""
+
+    def other(features_NF: Tensor, y_N: Tensor, width: int) -> nn.Linear:
+        return pca(features_NF, y_N, width)
+
+    other.__name__ = name or "other"
+    fitter = partial(other) if name is None else other
+    with pytest.raises(ValueError, match=r"^m: the head of its models is called .*; rename it$"):
+        Method("m", None, Space(), fitter=fitter)
 
 
 def test_a_head_for_all_classes_is_fitted_on_all_of_them() -> None:

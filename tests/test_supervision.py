@@ -98,7 +98,7 @@ def test_a_bench_without_classes_is_scored_on_them_and_says_so(
 ) -> None:
     data, store = f"folder:{make_folder(tmp_path / 'mini')}", tmp_path / "store"
     settings = set_options((*MINI, "supervision=images"))
-    words = ["--methods", "nt_xent,normalized_softmax", "--engine", "inline", *settings]
+    words = ["--methods", "nt_xent,normalized_softmax,proxy_nca", "--engine", "inline", *settings]
     code, *_ = assay("bench", "--data", data, "--out", str(store), *words)
     assert code == 0
     assert "training was told no classes" in (store / "report" / "index.html").read_text()

@@ -44,6 +44,7 @@ def cross_batch_memory(loss: type[Loss], *, miner: str | None = None) -> type[Lo
         "__module__": sys._getframe(1).f_globals["__name__"],
         "__init__": _constructor(loss, mines),
         "normalise": loss.normalise,
+        "head_first": loss.head_first,
         "undecayed": tuple(f"loss.{name}" for name in loss.undecayed),
         "departures": (*CrossBatchMemory.departures, *own),
         "wraps": loss,

@@ -38,6 +38,9 @@ LONGEST_NAME = 100
 
 Compares = Literal["pairs", "triplets", "either", "batch", "classes", "anything", "seen"]
 
+WORDS_OF_HEADS = ("linear", "none")
+"""Heads that are trained by steps, and no head; any other head has the name of its fitter."""
+
 Start = Literal["any", "pretrained", "random"]
 """Weights that a trunk has before training; given vectors count as pretrained."""
 
@@ -283,6 +286,12 @@ class Method:
             raise ValueError(
                 f"{self.name}: a method has a loss, or a fitter that computes its head; give one of"
                 " them"
+            )
+        if self.fitter and getattr(self.fitter, "__name__", "none") in WORDS_OF_HEADS:
+            raise ValueError(
+                f"{self.name}: the head of its models is called by the name of the fitter, which is"
+                f" a function of a module with a name other than {' and '.join(WORDS_OF_HEADS)};"
+                " rename it"
             )
         if self.baseline and self.space:
             raise ValueError(

@@ -17,6 +17,7 @@ from assay.methods.describe import describe, methods_by_year
 from assay.methods.parameters import (
     BuiltMethod,
     assemble,
+    build_method,
     defaults,
     departures,
     fitter_of,
@@ -68,6 +69,7 @@ __all__ = [
     "assemble",
     "at_least",
     "between",
+    "build_method",
     "cross_batch_memory",
     "defaults",
     "departures",

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from assay.errors import BadInput
 from assay.fitters import parameters_of
+from assay.heads import HeadShape
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
 from assay.protocols import Protocol, ResolvedProtocol, as_text
@@ -53,8 +54,43 @@ def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol)
     if miner is not None:
         miner.normalise = method.normalise
     loss = method.loss(**by_taker["loss"])
+    _check_refreshed(loss)
     rates = float(training["lr"]), float(training["weights_lr"])
     return BuiltMethod(loss, miner, *rates, sampler=method.sampler)
+
+
+def _check_refreshed(loss: Loss) -> None:
+    """Raise `ValueError` for a loss that says what a refresh does, and never when."""
+    kind = type(loss)
+    asks = kind.refresh is not Loss.refresh or kind.batches is not Loss.batches
+    if asks and not loss.refreshes:
+        raise ValueError(
+            f"{kind.__name__} has `refresh` or `batches`, and its `every` is {loss.every}, so it is"
+            " never refreshed; set `every` to the passes between two refreshes"
+        )
+
+
+def build_method(
+    method: Method, parameters: Parameters, protocol: ResolvedProtocol, classes: int
+) -> tuple[BuiltMethod, HeadShape]:
+    """Build loss and miner with the weights for so many classes, and the shape of the head.
+
+    Raise `BadInput` where the loss asks for a wider head than the protocol allows.
+    """
+    built = assemble(method, parameters, protocol)
+    shape = built.loss.head(protocol.dim)
+    if shape.dim > protocol.dim:
+        raise BadInput(
+            f"{method.name}: its head has {shape.dim} numbers with {_in_text(parameters)}, and the"
+            f" protocol has dim={protocol.dim}; ask for smaller or fewer parts, or --set"
+            f" dim={shape.dim}"
+        )
+    built.loss.setup(shape.dim, classes)
+    return built, shape
+
+
+def _in_text(parameters: Parameters) -> str:
+    return ", ".join(as_text(*one) for one in parameters.items()) or "its defaults"
 
 
 def fitter_of(

@@ -26,6 +26,7 @@ from assay.data.splits import Fold, folds_of_labels
 from assay.devices import seed_torch
 from assay.embedding import normalise_for, outputs
 from assay.hashing import derive
+from assay.heads import HeadShape
 from assay.methods import fitter_of, methods
 from assay.metrics import evaluate
 from assay.model import Architecture, Model, untrained_model
@@ -112,7 +113,8 @@ def fit_head(run: Run, view: View, train: Rows) -> tuple[Model, Tensor]:
     fit = fitter_of(methods[method], run.parameters)
     if fit is not None:
         y = torch.from_numpy(np.asarray(view.y[train]))
-        model.head = fit(features[train], y, components_of(run))
-        width = model.head.out_features
-        model.architecture = replace(model.architecture, dim=width)
+        with torch.no_grad():
+            layer = fit(features[train], y, components_of(run))
+        shape = HeadShape((layer.out_features,), bias=layer.bias is not None)
+        model.head, model.architecture = layer, model.architecture.with_head(shape)
     return model, features

@@ -22,7 +22,7 @@ from assay.embedding import embed_samples
 from assay.errors import DISK_FULL, remedy_of_full
 from assay.files import sync_folder
 from assay.hashing import derive, digest, pretty
-from assay.methods import assemble, import_parts, methods
+from assay.methods import build_method, import_parts, methods
 from assay.metrics.metric import choose_metrics
 from assay.model import (
     Architecture,
@@ -256,11 +256,8 @@ def _trainee(run: Run, view: View, train: Rows, validation: View) -> Trainee:
     """Build the model, the loss and the miner of a run from its seed."""
     protocol = run.protocol
     seed_torch(derive(run.seed, "method"))
-    method = assemble(methods[run.method], run.parameters, protocol)
-    shape = method.loss.head(protocol.dim)
-    method.loss.setup(
-        shape.dim, 1 + int(training_labels(view.y[train], protocol.supervision).max())
-    )
+    classes = 1 + int(training_labels(view.y[train], protocol.supervision).max())
+    method, shape = build_method(methods[run.method], run.parameters, protocol, classes)
     seed_torch(derive(run.seed, "model"))
     model = untrained_model(Architecture.under(protocol, view.inputs, shape), protocol.weights)
     method.loss.prepare(len(train), model.trunk.features)

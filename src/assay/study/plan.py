@@ -14,12 +14,21 @@ from assay.data.packs import View, expected_bytes
 from assay.devices import torch_threads
 from assay.embedding import embed_samples
 from assay.heads import HeadShape
-from assay.methods import assemble, defaults
-from assay.model import Architecture, Model, untrained_model
+from assay.methods import build_method, defaults, samplers
+from assay.model import Architecture, count_numbers, untrained_model
 from assay.protocols import FirstStep, Protocol
+from assay.samplers.sampler import bank_of
 from assay.study.conditions import Conditions
 from assay.study.design import Design
-from assay.train import Batches, OneNetwork, Trainee, iterations_of, training_labels
+from assay.train import (
+    Batches,
+    OneNetwork,
+    Trainee,
+    iterations_of,
+    sampler_of,
+    times_embedded,
+    training_labels,
+)
 from assay.trunks import build
 
 STEPS, FEWEST = 12, 2
@@ -129,11 +138,11 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
     design = next((design for design in designs if design.iterations_of_run), None)
     if design is None:
         usual = Architecture.under(protocol, sample.inputs, HeadShape((protocol.dim,)))
-        return 0.0, _bytes_of_weights(untrained_model(usual, protocol.weights))
-    method = assemble(design.method, defaults(design.method, protocol), protocol)
-    shape = method.loss.head(protocol.dim)
+        return 0.0, 4 * count_numbers(untrained_model(usual, protocol.weights))
     told = protocol.supervision
-    method.loss.setup(shape.dim, 1 + int(training_labels(sample.y, told).max()))
+    classes = 1 + int(training_labels(sample.y, told).max())
+    parameters = defaults(design.method, protocol)
+    method, shape = build_method(design.method, parameters, protocol, classes)
     model = untrained_model(Architecture.under(protocol, sample.inputs, shape), protocol.weights)
     method.loss.prepare(len(sample.y), model.trunk.features)
     trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=told)
@@ -153,13 +162,10 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
     validated = len(conditions.trainval.y) / protocol.folds
     trained = len(conditions.trainval.y) - round(validated)
     steps = protocol.epochs * iterations_of(protocol, trained, design.batch)
-    refreshed = steps // batches.steps_of_bank * trained if batches.steps_of_bank else 0
+    bank = bank_of(samplers[sampler_of(method, protocol)])
+    refreshed = trained * times_embedded(method.loss, bank, protocol, trained, design.batch, steps)
     seconds = steps * training + (validations * validated + refreshed) * looking
-    return seconds, _bytes_of_weights(model)
-
-
-def _bytes_of_weights(model: Model) -> int:
-    return sum(parameter.numel() for parameter in model.parameters()) * 4
+    return seconds, 4 * count_numbers(model)
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -25,7 +25,7 @@ from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
 from assay.losses.loss import Loss, Seen
-from assay.methods import BuiltMethod, assemble, fitter_of, samplers
+from assay.methods import BuiltMethod, build_method, fitter_of, samplers
 from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design
@@ -132,16 +132,12 @@ def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
     values = []
     with _random_numbers_kept(device), torch_threads(design.protocol.threads):
         try:
-            built = assemble(method, parameters, design.protocol)
-            width = built.loss.head(design.dim).dim
-            if width > design.dim:
-                raise ValueError(f"its head has {width} outputs, not 1 to {design.dim}")
-            built.loss.setup(width, drawn.classes)
+            built, shape = build_method(method, parameters, design.protocol, drawn.classes)
             built.loss.prepare(len(drawn.y), FEATURES)
             built.loss.to(device)
-            batches = _refresh(design, built.loss, drawn) or drawn.batches
+            batches = _refresh(design, built.loss, shape.dim, drawn) or drawn.batches
             for number, batch in enumerate(batches):
-                values.append(_step(design, built, batch, number))
+                values.append(_step(design, built, shape.dim, batch, number))
         except BadInput:
             raise
         except (Exception, SystemExit) as error:
@@ -180,13 +176,13 @@ def _try_fitter(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
             ) from error
 
 
-def _refresh(design: Design, loss: Loss, drawn: _Drawn) -> list[Drawn]:
+def _refresh(design: Design, loss: Loss, dim: int, drawn: _Drawn) -> list[Drawn]:
     """Refresh the loss from random vectors, if it is refreshed; return the batches that it plans,
     if any.
     """
     if not loss.refreshes:
         return []
-    bank, draw = drawn.random_bank(loss.head(design.dim).dim), np.random.default_rng(0)
+    bank, draw = drawn.random_bank(dim), np.random.default_rng(0)
     loss.refresh(bank, draw)
     planned = loss.batches(bank, design.batch, DRAWS, draw)
     if planned is None:
@@ -195,9 +191,9 @@ def _refresh(design: Design, loss: Loss, drawn: _Drawn) -> list[Drawn]:
     return [Drawn(own, drawn.y[own]) for own in rows]
 
 
-def _step(design: Design, built: BuiltMethod, batch: Drawn, number: int) -> float:
+def _step(design: Design, built: BuiltMethod, dim: int, batch: Drawn, number: int) -> float:
     """Return the loss of random vectors of length about 1, after its backward pass."""
-    dim, device = built.loss.head(design.dim).dim, torch.device(design.conditions.device)
+    device = torch.device(design.conditions.device)
     rows, y = (torch.from_numpy(one).to(device) for one in batch)
     leaf_ND = torch.randn(len(y), dim, device=device) / dim**0.5
     leaf_ND.requires_grad_()
@@ -207,7 +203,8 @@ def _step(design: Design, built: BuiltMethod, batch: Drawn, number: int) -> floa
         head = nn.Linear(FEATURES, dim).to(device)
         x_NF = torch.randn(len(y), FEATURES, device=device, requires_grad=True)
         passes = number * len(y) / max(1, int(rows.max()) + 1)
-        value = built.loss.see(Seen(z_ND + 0 * head(x_NF), y, x_NF * 1.0, rows, passes, head))
+        z_ND = z_ND + 0 * head(x_NF)  # so that embeddings depend on features, as in training
+        value = built.loss.see(Seen(z_ND, y, x_NF * 1.0, rows, passes, head))
     else:
         mined = built.miner(z_ND.detach(), y) if built.miner else None
         value = built.loss(z_ND, y, mined)

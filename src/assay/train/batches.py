@@ -163,33 +163,26 @@ class Batches:
         self._name = sampler_of(trainee.method, protocol)
         samples = len(trainee.train)
         self._kind = bank_of(samplers[self._name])
-        self._batches = (
-            draw_batches(trainee.y, self._name, batch, trainee.seed, done)
-            if self._kind is None
-            else iter(())
-        )
         one_pass = steps_of_passes(1, samples, batch)
         kept = self._kind == "kept"
         epoch = iterations_of(protocol, samples, batch)
         self._planned_every = epoch if kept else protocol.refresh or one_pass
         self._refreshed_every = steps_of_passes(self._loss.every, samples, batch)
         self._z: Tensor | None = None
-        self._plan: Rows | None = None
-        self._plan_of_loss = False
+        self._plan: _Plan | None = None
         self.embedded = self.drawn = 0
+        self._taken = done  # batches of a sampler that plans none
         if saved is not None:
             self._z, plan = saved.tensors.get("bank"), saved.tensors.get("plan")
-            self._plan = None if plan is None else plan.numpy()
-            self._plan_of_loss = saved.values["of_loss"]
+            if plan is not None:
+                self._plan = _Plan(plan.numpy(), saved.values["first"])
             self.embedded, self.drawn = saved.values["embedded"], saved.values["drawn"]
-
-    @property
-    def steps_of_bank(self) -> int:
-        """Steps between two times that all samples are embedded; 0: once, or never."""
-        every = [self._refreshed_every] if self._loss.refreshes else []
-        if self._kind == "fresh":
-            every.append(self._planned_every)
-        return min(every, default=0)
+            self._taken = saved.values["taken"]
+        self._batches = (
+            draw_batches(trainee.y, self._name, batch, trainee.seed, self._taken)
+            if self._kind is None
+            else iter(())
+        )
 
     @property
     def keeps_bank(self) -> bool:
@@ -199,21 +192,23 @@ class Batches:
     def draw(self) -> Drawn:
         """Return the next batch; refresh the loss and plan batches before it if it is time to."""
         step = self._done
+        if self._plan is not None and step == self._plan.first + len(self._plan.rows):
+            self._plan = None
         fresh: Bank | None = None
         if self._loss.refreshes and step % self._refreshed_every == 0:
             fresh = self._bank()
             self._loss.refresh(fresh, self._generator("refresh", step // self._refreshed_every))
-            plan = self._planned_by_loss(fresh, step)
-            self._plan_of_loss = plan is not None
-            self._plan = plan if self._plan_of_loss else self._plan
-        if self._kind and not self._plan_of_loss and step % self._planned_every == 0:
+            planned = self._planned_by_loss(fresh, step)
+            if planned is not None:
+                self._plan = planned
+        if self._kind and self._plan is None:
             self._plan = self._planned(fresh, step)
         self._done += 1
         if self._plan is None:
             batch = next(self._batches)
+            self._taken += 1
         else:
-            every = self._refreshed_every if self._plan_of_loss else self._planned_every
-            rows = self._plan[step % every]
+            rows = self._plan.rows[step - self._plan.first]
             batch = Drawn(rows, self._trainee.y[rows])
         self.drawn += len(batch.rows)
         return batch
@@ -230,10 +225,11 @@ class Batches:
     def state(self) -> SavedState:
         """Return all that is needed to go on after the steps so far."""
         tensors = {} if self._z is None or not self.keeps_bank else {"bank": self._z.clone()}
+        values = {"embedded": self.embedded, "drawn": self.drawn, "taken": self._taken}
         if self._plan is not None:
-            tensors["plan"] = torch.from_numpy(np.ascontiguousarray(self._plan)).clone()
-        counts = {"embedded": self.embedded, "drawn": self.drawn}
-        return SavedState(tensors, {**counts, "of_loss": self._plan_of_loss})
+            tensors["plan"] = torch.from_numpy(np.ascontiguousarray(self._plan.rows)).clone()
+            values["first"] = self._plan.first
+        return SavedState(tensors, values)
 
     def _bank(self) -> Bank:
         """Embed all training samples again, as in a validation: without augmentation."""
@@ -253,23 +249,23 @@ class Batches:
         z = normalise_for(z_ND.detach().float().cpu(), self._protocol.similarity)
         return torch.nan_to_num(z, nan=0.0, posinf=0.0, neginf=0.0)
 
-    def _planned(self, fresh: Bank | None, step: int) -> Rows:
-        """Return the batches up to the next plan, as the sampler plans them."""
+    def _planned(self, fresh: Bank | None, step: int) -> "_Plan":
+        """Return the batches up to the next time that the sampler plans."""
         if fresh is None:
             known = self.keeps_bank and self._z is not None
             fresh = Bank(self._z, self._labels) if known and self._z is not None else self._bank()
-        number = step // self._planned_every
-        draw = self._generator("batches", number)
-        return plan_batches(self._name, fresh, self._batch, self._planned_every, draw)
+        number, passed = divmod(step, self._planned_every)
+        draw, count = self._generator("batches", number), self._planned_every - passed
+        return _Plan(plan_batches(self._name, fresh, self._batch, count, draw), step)
 
-    def _planned_by_loss(self, bank: Bank, step: int) -> Rows | None:
-        number = step // self._refreshed_every
-        draw = self._generator("batches of the loss", number)
-        plan = self._loss.batches(bank, self._batch, self._refreshed_every, draw)
-        if plan is None:
+    def _planned_by_loss(self, bank: Bank, step: int) -> "_Plan | None":
+        count = self._refreshed_every
+        draw = self._generator("batches of the loss", step // count)
+        rows = self._loss.batches(bank, self._batch, count, draw)
+        if rows is None:
             return None
-        name = type(self._loss).__name__
-        return check_plan(plan, f"{name}.batches", self._refreshed_every, len(self._trainee.train))
+        name = f"{type(self._loss).__name__}.batches"
+        return _Plan(check_plan(rows, name, count, len(self._trainee.train)), step)
 
     @property
     def _labels(self) -> Tensor:
@@ -277,6 +273,13 @@ class Batches:
 
     def _generator(self, purpose: str, number: int) -> np.random.Generator:
         return np.random.default_rng(derive(self._trainee.seed, purpose, number))
+
+
+class _Plan(NamedTuple):
+    """Batches that were planned: rows (count, B), and the step that the first of them is for."""
+
+    rows: Rows
+    first: int
 
 
 class _Features(nn.Module):

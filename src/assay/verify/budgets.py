@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from assay.errors import BadInput
-from assay.methods import BuiltMethod, Loss, assemble, methods, source_of
+from assay.methods import BuiltMethod, Loss, build_method, methods, source_of
 from assay.model import (
     UNREADABLE,
     Architecture,
@@ -213,8 +213,8 @@ class BudgetCheck:
         except BadInput:  # a trunk of the user that is not imported
             return None
         labels = np.array_split(np.arange(self.announced.data.classes), run.protocol.folds)
+        classes = self.announced.data.classes - len(labels[run.fold])
+        if run.protocol.supervision == "images":
+            classes = self._in_training
         with torch.random.fork_rng(devices=[]):
-            built = assemble(method, run.parameters, run.protocol)
-            shape = built.loss.head(run.protocol.dim)
-            built.loss.setup(shape.dim, self.announced.data.classes - len(labels[run.fold]))
-        return built
+            return build_method(method, run.parameters, run.protocol, classes)[0]
