@@ -24,9 +24,11 @@ from assay.methods import (
     miners,
 )
 from assay.protocols import BatchKind, protocols
+from assay.samplers import samplers
 from loops import for_each
 
 ROOT = Path(__file__).parents[1]
+README = ROOT / "README.md"
 PAGE, WRITER = ROOT / "docs" / "methods.md", ROOT / "tools" / "methods_page.py"
 OWN = [name for name in methods if methods.origin(name).startswith("assay.")]
 TRAINED = [name for name in OWN if methods[name].loss is not None]
@@ -239,7 +241,8 @@ def test_a_sampler_of_a_stranger_is_listed_without_a_paper(assay, as_before, tmp
     )
     words = ["list", "samplers", "--import", tmp_path / "mine.py"]
     rows = {row["name"]: row for row in json.loads(assay(*words, "--json")[1])}
-    assert rows["mine"] == {"name": "mine", "paper": None, "bank": None, "about": "Draw nothing."}
+    expected = {"name": "mine", "paper": None, "bank": None, "about": "Draw nothing."}
+    assert rows["mine"] == {**expected, "rule": "", "fixed_pattern": False}
     line = next(line for line in assay(*words)[1].splitlines() if line.startswith("mine"))
     assert line.split() == ["mine", "Draw", "nothing."]
 
@@ -289,6 +292,21 @@ def test_a_method_has_one_section_with_its_equation(page, name):
     assert described["equation"] in section
     assert all(f"| `{parameter}` |" in section for parameter in described["arguments"])
     assert not described["paper"] or f"](https://{described['paper']['url']})" in section
+
+
+def test_the_readme_counts_what_there_is():
+    """Words and numbers of its sentence on methods."""
+    told = README.read_text(encoding="utf-8")
+    found = re.search(r"(\d+) methods of (\d+) losses, (\d+) miners and (\d+)\s+samplers", told)
+    trained = [name for name, method in methods.items() if not method.baseline]
+    assert [int(number) for number in found.groups()] == [
+        len(part) for part in (trained, losses, miners, samplers)
+    ]
+
+
+@for_each("name", list(samplers))
+def test_a_sampler_has_one_section(page, name):
+    assert page.count(f"\n### {name} (sampler)\n") == 1
 
 
 @every_miner

@@ -1,4 +1,4 @@
-"""Training that is told no classes: two augmented views of an image are the only positives."""
+"""Training that knows no classes: two augmented views of an image are the only positives."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -48,7 +48,7 @@ def test_each_image_is_a_class_of_its_own() -> None:
 
 @for_each("name", ["nt_xent", "triplet_semihard", "normalized_softmax"])
 def test_labels_of_training_samples_change_no_weight(name: str) -> None:
-    """A forger who relabels them gains nothing; where classes are told, they decide."""
+    """A forger who relabels them gains nothing; where classes are known, they decide."""
     y = np.repeat(np.arange(8), 5)
     orders = [y, np.random.default_rng(1).permutation(y), np.zeros(40, dtype=np.int64)]
     found = {}
@@ -88,7 +88,7 @@ def test_two_views_that_would_be_the_same_are_refused(
         resolve(replace(protocol, supervision="images"), modality, trunk_facts)  # type: ignore[arg-type]
 
 
-def test_no_method_may_be_told_more_than_the_others() -> None:
+def test_no_method_may_know_more_than_the_others() -> None:
     with pytest.raises(BadInput, match=r"supervision=images.* changes the budget"):
         Protocol("p.v1", exceptions={"triplet": {"supervision": "images"}})
 
@@ -101,7 +101,7 @@ def test_a_bench_without_classes_is_scored_on_them_and_says_so(
     words = ["--methods", "nt_xent,normalized_softmax,proxy_nca", "--engine", "inline", *settings]
     code, *_ = assay("bench", "--data", data, "--out", str(store), *words)
     assert code == 0
-    assert "training was told no classes" in (store / "report" / "index.html").read_text()
+    assert "training knew no classes" in (store / "report" / "index.html").read_text()
     code, *_ = assay("verify", str(store), "--data", data, "--rerun", "1")
     assert code == 0
     features = f"features:{make_features(tmp_path / 'features.npz')}"

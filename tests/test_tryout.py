@@ -150,7 +150,10 @@ def test_a_head_that_is_wider_than_the_protocol_says_is_refused(
 ) -> None:
     """Its last numbers would be left out of the scores of a single model."""
     add(sound, head=lambda self, dim: HeadShape((dim, 1)))
-    with pytest.raises(BadInput, match=r"^mine .*its head has 9 numbers with its defaults, and the protocol has dim=8"):
+    with pytest.raises(
+        BadInput,
+        match=r"^mine: its head has 9 numbers .* the protocol has dim=8",
+    ):
         design()
 
 

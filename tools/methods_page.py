@@ -4,8 +4,8 @@ import re
 import textwrap
 from typing import Any, get_args
 
-from assay.methods import describe, methods_by_year, miners
-from assay.methods.describe import describe_miner
+from assay.methods import describe, methods_by_year, miners, samplers
+from assay.methods.describe import describe_miner, describe_sampler
 from assay.protocols import BatchKind, Modality, protocols, resolve
 from assay.trunks import trunk_facts
 
@@ -13,7 +13,7 @@ PREFACE = """\
 # Methods: equations, defaults, spaces, papers
 
 <!-- Generated from the code by `make docs`. To change this page, edit the docstrings in
-src/assay/losses and src/assay/miners. -->
+src/assay/losses, src/assay/miners and src/assay/samplers. -->
 
 A method is what a benchmark compares: a loss with its miner, its kind of batch, and the space in
 which its parameters are searched. This page is generated from the code, and a test keeps the two in
@@ -84,6 +84,8 @@ def markdown() -> str:
             *(_method(method) for method in described if _compares(method) in kinds),
         ]
     parts += ["## Miners", *(_miner(describe_miner(name), described) for name in sorted(miners))]
+    parts += ["## Samplers", SAMPLERS]
+    parts += [_sampler(describe_sampler(name), described) for name in sorted(samplers)]
     return "\n\n".join(part.strip("\n") for part in parts) + "\n"
 
 
@@ -202,6 +204,35 @@ def _range(range_: dict[str, Any]) -> tuple[str, str]:
     high = f"**{high}**" if range_["natural"] in ("high", "both") else high
     scale = "logarithmic" if range_["log"] else "linear"
     return f"{low} to {high}", f"{scale}, whole numbers" if range_["kind"] == "Integer" else scale
+
+
+SAMPLERS = """\
+A sampler chooses the samples of each batch. The protocol names it (`--set sampler=`); a method that
+is nothing without its own names that. Some plan their batches from a memory bank, the embeddings of
+all training samples ([how](add_a_method.md#a-sampler-that-looks-where-the-samples-lie))."""
+
+
+def _sampler(sampler: dict[str, Any], described: list[dict[str, Any]]) -> str:
+    """Return the section of a sampler."""
+    banks = {
+        None: "It needs no memory bank.",
+        "kept": "Bank: embedded once, its rows replaced by each step; planned once an epoch.",
+        "fresh": "Bank: embedded again each `refresh` steps, or once a pass; planned then.",
+    }
+    users = [
+        f"[{method['name']}](#{method['name']})"
+        for method in described
+        if method["sampler"] == sampler["name"]
+    ]
+    facts = [f"- {banks[sampler['bank']]}"]
+    facts += [f"- The own sampler of {', '.join(users)}."] if users else []
+    facts += [f"- Paper: {_citation(sampler['paper'])}"] if sampler["paper"] else []
+    parts = [
+        f"### {sampler['name']} (sampler)\n{_wrap(sampler['about'])}",
+        _block(sampler["rule"]),
+        "\n".join(_wrap(fact) for fact in facts),
+    ]
+    return "\n\n".join(part for part in parts if part)
 
 
 def _miner(miner: dict[str, Any], described: list[dict[str, Any]]) -> str:

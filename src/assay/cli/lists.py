@@ -1,7 +1,6 @@
 """`assay list`: the names that can be chosen from."""
 
 import textwrap
-from dataclasses import asdict
 from enum import StrEnum
 from typing import Annotated, Any
 
@@ -155,22 +154,10 @@ def _methods() -> list[dict[str, Any]]:
 
 
 def _samplers() -> list[dict[str, Any]]:
-    """Return a row per sampler; `bank` is the memory bank that it plans batches from, if any."""
+    from assay.methods.describe import describe_sampler
     from assay.samplers import samplers
-    from assay.samplers.sampler import bank_of, paper_of
 
-    rows = []
-    for name, sampler in sorted(samplers.items()):
-        paper = paper_of(sampler)
-        rows.append(
-            {
-                "name": name,
-                "paper": asdict(paper) if paper else None,
-                "bank": bank_of(sampler),
-                "about": first_paragraph(sampler.__doc__),
-            }
-        )
-    return rows
+    return [describe_sampler(name) for name in sorted(samplers)]
 
 
 def _datasets() -> list[dict[str, Any]]:

@@ -13,6 +13,8 @@ from assay.losses import losses, methods
 from assay.losses.loss import Loss, Method
 from assay.methods.parameters import DEFAULT_WEIGHTS_LR, NO_DEFAULT, departures, signature
 from assay.miners import Miner, miners
+from assay.samplers import samplers
+from assay.samplers.sampler import bank_of, has_fixed_pattern, paper_of
 from assay.space import Value
 
 
@@ -70,6 +72,25 @@ def describe_miner(name: str) -> dict[str, Any]:
         "arguments": docstring.describe_arguments(signature(miner), "miner"),
         "paper": plain(miner.paper),
         "departures": list(miner.departures),
+    }
+
+
+def describe_sampler(name: str) -> dict[str, Any]:
+    """Return a sampler as plain data: its rule, its paper, and the memory bank that it plans from.
+
+    >>> described = describe_sampler("coreset")
+    >>> described["bank"], described["paper"]["year"]
+    ('kept', 2020)
+    """
+    sampler = samplers[name]
+    about, _, rule = inspect.cleandoc(sampler.__doc__ or "").partition("\n\n")
+    return {
+        "name": name,
+        "about": " ".join(about.split()),
+        "rule": rule.strip("\n"),
+        "bank": bank_of(sampler),
+        "fixed_pattern": has_fixed_pattern(sampler),
+        "paper": plain(paper_of(sampler)),
     }
 
 

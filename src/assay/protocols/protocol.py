@@ -52,7 +52,7 @@ Schedule = Literal["constant", "cosine"]
 """
 
 Supervision = Literal["classes", "images"]
-"""What training is told: the class of each sample; or nothing, so that two augmented views of an
+"""What training knows: the class of each sample; or nothing, so that two augmented views of an
 image are the only positives, and each image is a class of its own. Validation and test go by the
 classes either way.
 """
@@ -134,7 +134,7 @@ class Protocol:
         dim: width of an embedding; 0 in the runs of a baseline without a head.
         similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
-        supervision: what training is told of the samples: their `classes`, or only which `images`
+        supervision: what training knows of the samples: their `classes`, or only which `images`
             two views are of.
         sampler: name of the sampler, which draws the training batches.
         refresh: training steps between two times that a sampler with a fresh memory bank embeds all
@@ -252,12 +252,12 @@ class Protocol:
 
     def to_json(self) -> dict[str, Any]:
         """Return every field as a preregistration has it, without `LATER` at neutral values."""
-        told = {
+        shown = {
             name: value
             for name, value in vars(self).items()
             if name not in LATER or value != NEUTRAL[name]
         }
-        return cast("dict[str, Any]", plain(_as_json(told)))
+        return cast("dict[str, Any]", plain(_as_json(shown)))
 
     @property
     def folds_of_a_trial(self) -> int:

@@ -129,7 +129,7 @@ def _of_study(record: StudyRecord) -> list[str]:
     notices = []
     if record.resolved.supervision == "images":
         notices.append(
-            f"{record.method}: training was told no classes; two augmented views of an image were"
+            f"{record.method}: training knew no classes; two augmented views of an image were"
             " the only positives."
         )
     if own := record.resolved.exceptions.get(record.trained_method):

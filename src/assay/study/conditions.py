@@ -138,7 +138,7 @@ class Conditions:
 
     @cached_property
     def classes_in_training(self) -> int:
-        """Smallest number of classes that a fold trains on, as training is told of them."""
+        """Smallest number of classes that a fold trains on, as far as training knows them."""
         if self.protocol.supervision == "images":
             return self.samples_in_training
         parts = folds(self.trainval, self.protocol.folds)

@@ -139,13 +139,13 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
     if design is None:
         usual = Architecture.under(protocol, sample.inputs, HeadShape((protocol.dim,)))
         return 0.0, 4 * count_numbers(untrained_model(usual, protocol.weights))
-    told = protocol.supervision
-    classes = 1 + int(training_labels(sample.y, told).max())
+    known = protocol.supervision
+    classes = 1 + int(training_labels(sample.y, known).max())
     parameters = defaults(design.method, protocol)
     method, shape = build_method(design.method, parameters, protocol, classes)
     model = untrained_model(Architecture.under(protocol, sample.inputs, shape), protocol.weights)
     method.loss.prepare(len(sample.y), model.trunk.features)
-    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=told)
+    trainee = Trainee(model, method, sample, np.arange(len(sample.y)), sample, 0, supervision=known)
     network = OneNetwork(protocol, design.batch, device)
     before = method.loss.head_first * iterations_of(protocol, len(sample.y), design.batch)
     network.open(1, before + STEPS)

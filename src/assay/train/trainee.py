@@ -48,7 +48,7 @@ class Trainee:
         seed: of the batches and the augmentation.
         on_epoch: called after each epoch.
         on_validation: called at each validation.
-        supervision: what training is told of the samples.
+        supervision: what training knows of the samples.
         epochs: epochs after which training ends, without any validation; None: validation ends it.
     """
 
