@@ -151,6 +151,25 @@ def test_a_kept_bank_is_embedded_once_and_takes_in_the_rows_of_each_batch(log: L
     assert len(log) == 2 and batches.embedded == 36
 
 
+def test_of_a_sample_twice_in_a_batch_the_last_embedding_stays(log: Log) -> None:
+    """With any number of threads: writes of one row have no order of their own."""
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 2):
+            torch.set_num_threads(threads)
+            batches = batches_of(trainee(losses["triplet"](), "test_kept"))
+            batches.draw()
+            rows = np.array([3, 5, 3, 3, 5])
+            given = torch.eye(4)[[0, 1, 2, 3, 0]]
+            batches.take_in(rows, given)
+            for _ in range(3):
+                batches.draw()
+            assert torch.equal(log[-1][3], torch.eye(4)[3])
+            assert torch.equal(log[-1][5], torch.eye(4)[0])
+    finally:
+        torch.set_num_threads(before)
+
+
 def test_a_fresh_bank_is_embedded_again_each_so_many_steps(log: Log) -> None:
     for refresh, expected in ((None, 4), (2, 6), (5, 3)):
         log.clear()

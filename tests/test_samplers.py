@@ -113,7 +113,7 @@ def test_every_class_is_drawn_once_before_any_comes_again(
     assert all(sorted(part) == list(range(len(sizes))) for part in rounds)
 
 
-@with_images_of_each_class
+@pytest.mark.parametrize("name", ["balanced", "coreset", "ddm", "frd"])
 @given(size=st.integers(1, 9), per_class=st.integers(1, 20), seed=st.integers(0, 2**62))
 @few_examples
 def test_a_small_class_repeats_its_images_as_evenly_as_possible(
@@ -125,6 +125,16 @@ def test_a_small_class_repeats_its_images_as_evenly_as_possible(
     each = [times[image] for image in range(size)]
     assert sum(each) == per_class
     assert max(each) - min(each) <= 1
+
+
+@given(size=st.integers(2, 9), per_class=st.integers(2, 20), seed=st.integers(0, 2**62))
+@few_examples
+def test_no_image_of_an_episode_is_support_and_query(size: int, per_class: int, seed: int) -> None:
+    """A query would else be compared with itself."""
+    (indices,) = draw(1, labels((size,)), (1, per_class), seed, "episodes")
+    support, queries = indices[: per_class // 2].tolist(), indices[per_class // 2 :].tolist()
+    assert not set(support) & set(queries)
+    assert len(set(support)) == min(per_class // 2, size if per_class <= size else size // 2)
 
 
 @with_images_of_each_class

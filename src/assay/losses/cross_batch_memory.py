@@ -59,8 +59,9 @@ class CrossBatchMemory(Loss):
 
     L(z, z) + w L(z, memory)
     L(z, r) compares the batch z with the references r. The memory is a queue of the newest
-    embeddings, without their gradient. The batch is enqueued before it is compared; a sample is
-    never its own positive. The memory is empty when the warm-up ends.
+    embeddings, without their gradient. The batch is enqueued before it is compared; no embedding is
+    its own positive, but an older one of the same image is. A memory that is smaller than the batch
+    holds the whole batch. The memory is empty when the warm-up ends.
 
     Args:
         memory: embeddings in the memory, as a share of the training samples.

@@ -146,6 +146,12 @@ ANY = replace(
 )
 
 
+SWAPS_OF_TWO = (
+    "a batch has two images of each class, so that a swap of rho pushes an anchor's only positive"
+    " away and pulls nothing, as in the study's code; its paper swaps for a third image"
+)
+
+
 def _with_rho(first: Protocol, swaps: Mapping[str, float]) -> Protocol:
     """Return version 2 of a protocol: with the published parameters of rho-regularisation too.
 
@@ -164,6 +170,7 @@ def _with_rho(first: Protocol, swaps: Mapping[str, float]) -> Protocol:
         first,
         name=first.name.replace(".v1", ".v2"),
         given={**first.given, **given},
+        departures=(*first.departures, SWAPS_OF_TWO),
         about=first.about.replace("revisiting study", "revisiting, rho"),
     )
 

@@ -11,9 +11,9 @@ Version 1 compares the embeddings of all methods by the cosine. Version 2 uses E
 without normalising, for the methods that the paper marks as having no normalised last layer and
 whose losses here see raw outputs; and it has no settings for methods that Assay did not have then.
 Version 3 has all twelve methods with the settings of each: RMSprop for structured_clustering, 2,048
-bits compared by Hamming distance for proxy_softmax, 144 numbers (12 members of 12) for dreml, and
-Euclidean distance for prototypical too. All search once: their intervals hold at the parameters
-that one search found.
+bits compared by Hamming distance for proxy_softmax, 144 numbers for dreml (12 members of 12 at its
+defaults), and Euclidean distance for prototypical too. All search once: their intervals hold at the
+parameters that one search found.
 
 Cost: 25 trials and 10 reproductions of 4 folds are 140 runs per method. docs/protocols.md estimates
 the GPU-hours, and has the scores to expect.
@@ -183,8 +183,9 @@ OF_SINGLE_METHODS = (
         " are of these bits; its trunk waits for an epoch of 200 iterations instead of a pass"
     ),
     (
-        "the members of dreml share their trunk, and 12 of them have 12 numbers each; the paper"
-        " trains 48 networks of their own"
+        "the members of dreml share their trunk, and their width is searched: 12 members of 12"
+        " numbers at the defaults, as many as 144 numbers hold otherwise; the paper trains 48"
+        " networks of 12 numbers"
     ),
     (
         "episodes of prototypical have 12 classes with 5 images as support and 5 as queries, 120"

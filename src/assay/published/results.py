@@ -178,7 +178,7 @@ class InItsPaper:
 
     Args:
         trunk: of the network, by our name.
-        dim: width of the embedding; `12x48` for 12 networks of 48.
+        dim: width of the embedding; `12x48` for 48 networks of 12 numbers.
         normalised: whether the last layer is normalised.
         recall_at_1: on the data set, as a share; None where the paper has none.
     """

@@ -129,8 +129,8 @@ def _of_study(record: StudyRecord) -> list[str]:
     notices = []
     if record.resolved.supervision == "images":
         notices.append(
-            f"{record.method}: training knew no classes; two augmented views of an image were"
-            " the only positives."
+            f"{record.method}: training knew no classes; each image was a class of its own, and its"
+            " augmented views the only positives."
         )
     if own := record.resolved.exceptions.get(record.trained_method):
         settings = ", ".join(as_text(name, value) for name, value in own.items())

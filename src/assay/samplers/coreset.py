@@ -24,7 +24,12 @@ def coreset(bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Gene
     From a pool of 512 random images the points are picked farthest first: each is the one whose
     squared distance to the nearest point picked before is largest; the first is random. Several
     points may be of one class. The other images of a class are random, and as far as it has them
-    neither the point nor twice the same; in the study's code they may be.
+    neither the point nor twice the same; in the study's code they may be. Two points of one
+    class may still bring the same image.
+
+    Rows of the bank that a step has replaced are of augmented images and training mode, the others
+    of neither. Where batch normalisation learns or outputs are dropped, the two kinds lie apart,
+    and images that were not drawn yet may not be drawn for long; the study freezes it.
     """
     points, per_class = batch
     z_ND, y = bank.z.numpy(), bank.y.numpy()

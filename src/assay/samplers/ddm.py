@@ -26,6 +26,10 @@ def ddm(bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generato
     histograms lies. The study's code takes the distance between the heights of the bins, at which
     two histograms far apart may be equal, adds differences of mean and deviation, and may draw a
     class twice.
+
+    Rows of the bank that a step has replaced are of augmented images and training mode, the others
+    of neither. Where batch normalisation learns or outputs are dropped, the two kinds lie apart,
+    and images that were not drawn yet may not be drawn for long; the study freezes it.
     """
     return plan_nearest(bank, batch, count, draw, compare_distances)
 

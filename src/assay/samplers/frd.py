@@ -20,6 +20,10 @@ def frd(bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generato
 
     Of 10 random batches from a pool of 512 images, the one is kept whose Frechet distance to the
     pool is least.
+
+    Rows of the bank that a step has replaced are of augmented images and training mode, the others
+    of neither. Where batch normalisation learns or outputs are dropped, the two kinds lie apart,
+    and images that were not drawn yet may not be drawn for long; the study freezes it.
     """
     return plan_nearest(bank, batch, count, draw, frechet)
 

@@ -30,8 +30,10 @@ def offline_hard(
 
     Classes are compared by the cosines of their means over all training samples. A group is a seed
     and its 3 nearest classes that are not in the batch yet; the last group of a batch is smaller
-    where C is no multiple of 4. Every class is a seed about equally often, unless a batch holds
-    nearly all classes. A class with fewer than M images repeats them as evenly as possible.
+    where C is no multiple of 4. Over a plan every class is a seed about equally often, unless a
+    batch holds nearly all classes; as a neighbour a class comes as often as it is near others, so
+    that within a pass some classes come several times and some not at all. A class with fewer than
+    M images repeats them as evenly as possible.
 
     Such groups of neighbours are those of Ge et al. 2018 (arxiv.org/abs/1810.06951), here without
     their tree of classes. Earlier, Sohn 2016 ("Improved Deep Metric Learning with Multi-class

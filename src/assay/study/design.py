@@ -9,7 +9,15 @@ from importlib.metadata import version
 
 from assay.errors import BadInput
 from assay.losses.loss import Method
-from assay.methods import defaults, departures, methods, source_of, space_of, with_given
+from assay.methods import (
+    defaults,
+    departures,
+    methods,
+    samplers,
+    source_of,
+    space_of,
+    with_given,
+)
 from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
@@ -24,6 +32,7 @@ from assay.records.origin import GivenParameters, SweepPoint
 from assay.records.run import Run
 from assay.records.study import StudyRecord
 from assay.run import check_metrics, check_ranks
+from assay.samplers.sampler import bank_of
 from assay.space import Space, Value
 from assay.study.announced import AnnouncedStudy, budget_of, starts_fixed
 from assay.study.conditions import Conditions
@@ -261,7 +270,25 @@ def design_methods(conditions: Conditions, names: Sequence[str]) -> list[Design]
         used.check_trunk()
     for design in designs:
         design.check()
+    _check_refresh(conditions, designs)
     return designs
+
+
+def _check_refresh(conditions: Conditions, designs: Sequence[Design]) -> None:
+    """Raise `BadInput` for a number of steps between refreshes where no sampler is refreshed."""
+    drawn = {
+        design.method.sampler or design.protocol.sampler
+        for design in designs
+        if design.method.loss is not None
+    }
+    refresh = conditions.protocol.refresh
+    if refresh is None or any(bank_of(samplers[name]) == "fresh" for name in drawn):
+        return
+    fresh = ", ".join(name for name, one in samplers.items() if bank_of(one) == "fresh")
+    raise BadInput(
+        f"--set refresh={refresh}: no method here draws its batches from a bank that is embedded"
+        f" again, so it has no effect; leave it out, or use --set sampler= with one of {fresh}"
+    )
 
 
 def method_of(record: StudyRecord) -> Method:

@@ -157,7 +157,11 @@ def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) ->
     batches = Batches(trainee, model, protocol, design.batch, device)
     with torch_threads(protocol.threads):
         looking = _seconds(embed) / len(sample.y)
-        training = _seconds(lambda: network.step({0: batches.draw()}))
+        start = time.perf_counter()
+        first = batches.draw()  # with the plan of many batches, if they are planned
+        planning = (time.perf_counter() - start) / batches.planned
+        network.step({0: first})
+        training = planning + _seconds(lambda: network.step({0: batches.draw()}))
     validations = 1 + protocol.epochs // protocol.validate_every
     validated = len(conditions.trainval.y) / protocol.folds
     trained = len(conditions.trainval.y) - round(validated)

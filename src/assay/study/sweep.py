@@ -116,6 +116,11 @@ def _check_varied(
     if len({one.fingerprint for one in varied}) < len(varied):
         raise BadInput(f"--vary {vary}: two of these values are the same; name each once")
     for design in bases:
+        if field in ("sampler", "refresh") and design.method.sampler is not None:
+            raise BadInput(
+                f"--vary {vary}: {design.method.name} draws its batches by a sampler of its own,"
+                f" {design.method.sampler}; leave that method out"
+            )
         for own in design.conditions.exceptions:
             if f"{own}.".startswith(f"{field}.") or f"{field}.".startswith(f"{own}."):
                 raise BadInput(

@@ -56,10 +56,11 @@ def try_methods(designs: Sequence[Design]) -> None:
 
     Methods that share conditions and batch are tried on the same batches.
     """
-    drawn: dict[tuple[int, tuple[int, int], str | None], _Drawn] = {}
+    drawn: dict[tuple[int, tuple[int, int], str | None, bool], _Drawn] = {}
     for design in designs:
         if not design.method.baseline:
-            key = id(design.conditions), design.batch, design.method.sampler
+            by_classes = design.method.batch == "classification"
+            key = id(design.conditions), design.batch, design.method.sampler, by_classes
             if key not in drawn:
                 drawn[key] = _draw(design)
             _try(design, design.first, drawn[key])
@@ -113,6 +114,8 @@ def _draw(design: Design) -> _Drawn:
             drawn.batches.append(Drawn(rows, of_rows))
             if has_fixed_pattern(samplers[name]):
                 check_pattern(name, of_rows, batch)
+        if protocol.supervision == "images" and design.method.loss.compares != "classes":
+            _check_views(name, drawn.batches)
     except BadInput:
         raise
     except (Exception, SystemExit) as error:
@@ -121,6 +124,15 @@ def _draw(design: Design) -> _Drawn:
             f" {in_one_line(error)}. {NOTHING_LOST}"
         ) from error
     return drawn
+
+
+def _check_views(sampler: str, batches: Sequence[Drawn]) -> None:
+    """Raise `BadInput` where no batch holds an image twice, so that there are no positives."""
+    if all(len(np.unique(batch.rows)) == len(batch.rows) for batch in batches):
+        raise BadInput(
+            f"--set supervision=images: the sampler {sampler} gives no image twice in a batch, so"
+            " there are no two views to compare; use --set sampler=balanced"
+        )
 
 
 def _try(design: Design, parameters: Parameters, drawn: _Drawn) -> None:

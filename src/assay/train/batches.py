@@ -4,7 +4,8 @@ The memory bank holds all training samples as the model embeds them. It is made 
 the loss asks for one, and serves both:
 
 - a sampler with a kept bank (`coreset`) has it embedded once, before training; each step then
-  replaces the rows of its batch; all batches of an epoch are planned at its start;
+  replaces the rows of its batch by what it computed, augmented and in training mode; all batches of
+  an epoch are planned at its start;
 - a sampler with a fresh bank (`offline_hard`), or a loss that is refreshed, has the whole bank
   embedded again every so many steps; the batches up to the next time are planned then.
 
@@ -185,6 +186,11 @@ class Batches:
         )
 
     @property
+    def planned(self) -> int:
+        """Batches that were planned together with the last one; 1 where none are planned."""
+        return 1 if self._plan is None else len(self._plan.rows)
+
+    @property
     def keeps_bank(self) -> bool:
         """Whether `take_in` is to be called with the embeddings of each batch."""
         return self._kind == "kept"
@@ -214,13 +220,18 @@ class Batches:
         return batch
 
     def take_in(self, rows: Rows, outputs_ND: Tensor) -> None:
-        """Replace rows of a kept bank by what the network has just given for them."""
+        """Replace rows of a kept bank by what the network has just given for them.
+
+        Of a sample that a batch holds more than once, the last embedding stays.
+        """
         assert self._z is not None
         architecture = self._trainee.model.architecture
         z_ND = outputs_ND
         if architecture.parts:
             z_ND = joined(z_ND, architecture.parts, architecture.part_weights)
-        self._z[torch.from_numpy(rows)] = self._as_kept(z_ND)
+        # several threads would write the same row in no definite order
+        last = len(rows) - 1 - np.unique(rows[::-1], return_index=True)[1]
+        self._z[torch.from_numpy(rows[last])] = self._as_kept(z_ND)[torch.from_numpy(last)]
 
     def state(self) -> SavedState:
         """Return all that is needed to go on after the steps so far."""
