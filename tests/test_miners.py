@@ -250,6 +250,11 @@ CHANCES: dict[str, tuple[Callable[..., Any], ...]] = {
 }
 """What may be drawn, and how likely it is."""
 
+LISTED = {"listed_triplets": 3, "listed_pairs": 2}
+"""Miners that go by the places in the batch, and how many parts they want it to have: the laws of
+the others do not hold for them.
+"""
+
 
 # --- Miners and batches to try them on ---
 
@@ -465,8 +470,8 @@ def assert_may_be_drawn(mined: Mined, case: Case, setting: Setting) -> None:
 
 
 def test_every_miner_has_its_rule_written_out() -> None:
-    assert {*PAIR_RULES, *TRIPLET_RULES, *CHANCES} == set(BUILT_IN)
-    assert {name for name, _ in SETTINGS} == set(BUILT_IN)
+    assert {*PAIR_RULES, *TRIPLET_RULES, *CHANCES, *LISTED} == set(BUILT_IN)
+    assert {name for name, _ in SETTINGS} == set(BUILT_IN) - {*LISTED}
 
 
 @every_miner
@@ -1218,3 +1223,91 @@ def test_a_miner_refuses_labels_that_a_loss_refuses(name: str) -> None:
         miners[name]()(torch.zeros(4, 2), torch.zeros(4))
     with pytest.raises(ValueError, match=r"\(4, 2\) and \(3,\)"):
         miners[name]()(torch.zeros(4, 2), torch.zeros(3, dtype=torch.long))
+
+
+# --- Miners that go by the places in the batch ---
+
+
+def place_triplets(case: Case) -> list[tuple[int, int, int]]:
+    """Return (i, T + i, 2 T + i) where the second is of the class and the third is not."""
+    size = len(case.z) // 3
+    columns = case.own or range(len(case.z))
+    return [
+        (i, columns[size + i], columns[2 * size + i])
+        for i in range(size)
+        if columns[size + i] in case.positives[i] and columns[2 * size + i] in case.negatives[i]
+    ]
+
+
+def place_pairs(case: Case) -> tuple[set[tuple[int, int]], set[tuple[int, int]]]:
+    """Return (i, T + i), by whether the labels agree."""
+    size = len(case.z) // 2
+    columns = case.own or range(len(case.z))
+    pairs = {(i, columns[size + i]) for i in range(size)}
+    same = {(i, column) for i, column in pairs if column in case.positives[i]}
+    return same, pairs - same
+
+
+def listed_world(seed: int, parts: int, kind: str) -> World:
+    """Return a batch of several equal parts, alone or in a larger memory."""
+    draw = random.Random(seed)
+    dim, classes = draw.randint(2, 5), draw.randint(1, 4)
+    z, y = draw_batch(draw, parts * draw.randint(1, 5), dim, classes)
+    if kind == "alone":
+        return World.of(z, y)
+    past, labels = draw_batch(draw, draw.randint(1, 9), dim, classes)
+    own = draw.sample(range(len(past) + len(z)), len(z))
+    for column, row, label in sorted(zip(own, z, y, strict=True)):
+        past.insert(column, row)
+        labels.insert(column, label)
+    return World.of(z, y, past, labels, own)
+
+
+@for_each("kind", ["alone", "known"])
+@given(seed=seeds)
+@few_examples
+def test_listed_triplets_and_pairs_are_those_of_their_places(kind: str, seed: int) -> None:
+    world = listed_world(seed, 3, kind)
+    assert listed(world.mine(make("listed_triplets"))) == place_triplets(world.case)
+    world = listed_world(seed, 2, kind)
+    assert kept(world.mine(make("listed_pairs"))) == place_pairs(world.case)
+
+
+def test_listed_triplets_and_pairs_that_one_can_see() -> None:
+    """Two triplets: the second one's negative is of its own class."""
+    z, y = batch(6)[0], torch.tensor([0, 1, 0, 1, 1, 1])
+    assert listed(make("listed_triplets")(z, y)) == [(0, 2, 4)]
+    assert kept(make("listed_pairs")(z, y)) == ({(1, 4)}, {(0, 3), (2, 5)})
+
+
+def test_a_loss_on_listed_triplets_is_the_mean_over_them_alone() -> None:
+    """Compared one triplet at a time; no other two samples of the batch have a gradient."""
+    z = batch(12)[0].requires_grad_()
+    y = torch.tensor([0, 1, 2, 3, 0, 1, 2, 3, 1, 2, 3, 3])
+    loss = losses["triplet"](margin=2.0, over="all")
+    value = loss(z, y, make("listed_triplets")(z.detach(), y))
+    (gradient,) = torch.autograd.grad(value, z)
+    u = torch.nn.functional.normalize(z.detach())
+    terms = [2 + (u[i] - u[4 + i]).norm() - (u[i] - u[8 + i]).norm() for i in range(3)]
+    assert value.item() == pytest.approx(sum(term.item() for term in terms) / 3)
+    assert gradient.any(1).tolist() == [True, True, True, False] * 3
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_batch_that_cannot_be_a_list_raises_with_its_size(name: str) -> None:
+    z, y = batch(7)
+    with pytest.raises(ValueError, match=f"7 samples are no list.*no multiple of {LISTED[name]}"):
+        make(name)(z, y)
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_a_list_among_references_without_the_batch_raises(name: str) -> None:
+    z, y = batch(6)
+    with pytest.raises(ValueError, match="not among these references"):
+        make(name)(z, y, References(z, y, None))
+
+
+@pytest.mark.parametrize("name", LISTED)
+def test_an_empty_list_mines_nothing(name: str) -> None:
+    mined = make(name)(torch.zeros(0, 4), torch.zeros(0, dtype=torch.long))
+    assert mined.negative.numel() == 0
