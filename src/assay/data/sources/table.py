@@ -1,8 +1,8 @@
 """`table:FILE`: a CSV or Parquet file that names images and their labels, wherever they lie.
 
 Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split`
-(trainval or test), `query` and `gallery` (marks of the test half) and any others, which are kept as
-metadata. The order of the rows does not matter. Names and labels are taken in Unicode's composed
+(trainval or test), `query` and `gallery` (marks of the test half), `positive` and `negative` (paths
+of other rows that a row belongs with, or does not) and any others, which are kept as metadata. The order of the rows does not matter. Names and labels are taken in Unicode's composed
 form (NFC), so that a copy written in the other one is the same data set. In a CSV the header counts
 as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
 """
@@ -22,6 +22,7 @@ import numpy as np
 from assay.data.dataset import Dataset, Labels, Marks, datasets
 from assay.data.images import endings
 from assay.data.paths import check_inside
+from assay.data.relations import Relations
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
 from assay.errors import BadInput, reason_of
 from assay.files import open_file, read_lines
@@ -38,8 +39,11 @@ NO_TEXT = (bytes, list, dict, tuple)
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """Marks that separate columns in files that other programs call CSV."""
 
-KNOWN = ("path", "label", "split", "query", "gallery")
+KNOWN = ("path", "label", "split", "query", "gallery", "positive", "negative")
 """Columns whose cells are used; those of other columns are kept as text."""
+
+BETWEEN_NAMES = ";"
+"""Mark between several names in a cell."""
 
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
@@ -51,6 +55,11 @@ class ImageTable:
     file: Path
     columns: dict[str, list[str]]
     numbers: list[int]
+
+    @property
+    def folder(self) -> Path:
+        """Folder of the table, from which paths are given."""
+        return self.file.absolute().parent
 
     @property
     def labels(self) -> list[str]:
@@ -65,7 +74,7 @@ class ImageTable:
 @datasets("table:")
 def load_table(path: Path, progress: Progress = silent) -> Dataset:
     """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery,
-    category and others.
+    positive, negative, category and others.
     """
     table = _read(path)
     for column in ("path", "label"):
@@ -84,7 +93,8 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
         for role in ("query", "gallery")
     )
     metadata = {column: cells for column, cells in table.columns.items() if column not in KNOWN}
-    images = ListedImages(ids, paths, labels, query, gallery, metadata)
+    relations = _relations(table, ids)
+    images = ListedImages(ids, paths, labels, query, gallery, metadata, relations)
     notes = [*beside, *_notes(ids, split, query, gallery)]
     return make_dataset(
         f"table:{path.name}",
@@ -250,12 +260,9 @@ def _find_images(table: ImageTable) -> tuple[list[str], list[Path], list[str]]:
     """Return name and file of each row, and notes on images without a row. Files below the folder
     of the table are named from there.
     """
-    folder = table.file.absolute().parent
-    paths = [_path(table, row, folder) for row in range(len(table.numbers))]
-    ids = [
-        _composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix())
-        for path in paths
-    ]
+    folder = table.folder
+    paths = [_path(table, row) for row in range(len(table.numbers))]
+    ids = [_name(table, path) for path in paths]
     _check_once(table, ids, paths)
     there: dict[Path, set[str]] = {
         parent: files_in(parent) for parent in {path.parent for path in paths}
@@ -290,7 +297,13 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     )
 
 
-def _path(table: ImageTable, row: int, folder: Path) -> Path:
+def _name(table: ImageTable, path: Path) -> str:
+    """Return the name of the image in a file."""
+    inside = path.is_relative_to(table.folder)
+    return _composed((path.relative_to(table.folder) if inside else path).as_posix())
+
+
+def _path(table: ImageTable, row: int) -> Path:
     cell = table.columns["path"][row]
     parts = PurePosixPath(cell).parts
     if ".." in parts:
@@ -305,7 +318,12 @@ def _path(table: ImageTable, row: int, folder: Path) -> Path:
             f"has a path that cannot be read here: {cell!a}; write folders with / and names in"
             " plain text",
         )
-    return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
+    return _file(table, cell)
+
+
+def _file(table: ImageTable, cell: str) -> Path:
+    """Return the file that a cell names."""
+    return Path(cell).expanduser() if cell.startswith("~/") else table.folder / cell
 
 
 def _check_once(table: ImageTable, ids: Sequence[str], paths: Sequence[Path]) -> None:
@@ -397,6 +415,100 @@ def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
                 " side, or remove the column split for halves by class",
             )
     return in_trainval
+
+
+# --- Pairs and triplets ---
+
+
+def _relations(table: ImageTable, ids: Sequence[str]) -> Relations | None:
+    """Return the pairs or triplets of rows that the table names; None where it names none."""
+    rows = {name: row for row, name in enumerate(ids)}
+    named = [
+        [_named_rows(table, row, role, rows) for role in ("positive", "negative")]
+        for row in range(len(ids))
+    ]
+    naming = [row for row, (positives, negatives) in enumerate(named) if positives or negatives]
+    if not naming:
+        return None
+    triplets = [row for row in naming if all(named[row])]
+    if not triplets:
+        return _pairs(table, [(row, *named[row]) for row in naming])
+    if len(triplets) < len(naming):
+        has_one = next(row for row in naming if not all(named[row]))
+        there, missing = ("positive", "negative") if named[has_one][0] else ("negative", "positive")
+        raise table.wrong(
+            has_one,
+            f"names a {there} and no {missing}, and row {table.numbers[triplets[0]]} names both; a"
+            " table has triplets, where each row that names any names both, or pairs, where no row"
+            f" does: name a {missing} too, or empty the cell",
+        )
+    return _triplets(table, [(row, *named[row]) for row in triplets])
+
+
+def _named_rows(table: ImageTable, row: int, role: str, rows: Mapping[str, int]) -> list[int]:
+    """Return the rows that a cell names by their paths."""
+    if role not in table.columns:
+        return []
+    cells = [cell.strip() for cell in table.columns[role][row].split(BETWEEN_NAMES)]
+    found = []
+    for cell in filter(None, cells):
+        other = rows.get(_name(table, _file(table, cell)))
+        if other is None:
+            raise table.wrong(
+                row,
+                f"has {cell!a} as its {role}, which is the path of no row; write the path of another"
+                f" row, or several with {BETWEEN_NAMES} between them, or rename the column if it is"
+                " something else",
+            )
+        if other == row:
+            raise table.wrong(
+                row, f"has itself, {cell!a}, as its {role}; write the path of another row"
+            )
+        found.append(other)
+    return found
+
+
+_Named = tuple[int, list[int], list[int]]
+"""A row, with its positives and its negatives."""
+
+
+def _pairs(table: ImageTable, named: Sequence[_Named]) -> Relations:
+    found: list[tuple[int, int, int]] = []
+    first: dict[frozenset[int], tuple[int, int]] = {}
+    for row, positives, negatives in named:
+        same = int(bool(positives))
+        for other in positives or negatives:
+            before, as_before = first.setdefault(frozenset((row, other)), (row, same))
+            if same != as_before:
+                roles = ("positive", "negative") if same else ("negative", "positive")
+                raise table.wrong(
+                    row,
+                    f"has {table.columns['path'][other]!a} as its {roles[0]}, and row"
+                    f" {table.numbers[before]} has the same two images as {roles[1]}; remove one of"
+                    " the two",
+                )
+            found.append((row, other, same))
+    return Relations("pairs", np.array(found, dtype=np.int64))
+
+
+def _triplets(table: ImageTable, named: Sequence[_Named]) -> Relations:
+    found: list[tuple[int, int, int]] = []
+    for row, positives, negatives in named:
+        if len(positives) != len(negatives):
+            raise table.wrong(
+                row,
+                f"names {len(positives)} positives and {len(negatives)} negatives; the first"
+                " positive goes with the first negative, and so on, so name as many of each (a name"
+                " may stand there twice)",
+            )
+        for positive, negative in zip(positives, negatives, strict=True):
+            if positive == negative:
+                name = table.columns["path"][positive]
+                raise table.wrong(
+                    row, f"has {name!a} as positive and as its negative; name another as one of them"
+                )
+            found.append((row, positive, negative))
+    return Relations("triplets", np.array(found, dtype=np.int64))
 
 
 def _notes(
