@@ -219,7 +219,13 @@ def without_broken(dataset: Dataset) -> Dataset:
     notes = [note for note in dataset.notes if note not in before]
     return replace(
         kept,
-        notes=(*notes, *of_trainval, *of_test, *_note_on_lost(dataset, kept), *relation_notes(kept)),
+        notes=(
+            *notes,
+            *of_trainval,
+            *of_test,
+            *_note_on_lost(dataset, kept),
+            *relation_notes(kept),
+        ),
         left_out=(*dataset.left_out, *of_trainval),
     )
 

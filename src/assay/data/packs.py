@@ -182,7 +182,10 @@ class View:
     relations: Relations | None = None
 
     def rows(self, indices: Labels) -> "View":
-        """Return some of the samples, images unread, without relations; labels keep their numbers."""
+        """Return some of the samples, images unread; labels keep their numbers.
+
+        Relations are left out: see `Relations.within`.
+        """
         x: Vectors | Pixels | Images
         if isinstance(self.x, np.ndarray):
             x = self.x[indices]  # in memory, so that every batch of it is one gather

@@ -32,7 +32,7 @@ class TrainVal(Half):
         """None: in validation samples are looked up in all others."""
 
     @cached_property
-    def relations(self) -> Relations | None:  # type: ignore[override]
+    def relations(self) -> Relations | None:
         """Pairs or triplets of samples of this half alone, by their rows in it."""
         given = self._dataset.relations
         own = None if given is None else given.within(self._indices)

@@ -12,6 +12,7 @@ from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
+    LISTED,
     NOT_ASKED,
     PROSE,
     SAME_FOR_ALL,
@@ -50,6 +51,7 @@ from assay.registry import Registry, foreign_letter
 __all__ = [
     "CUSTOM",
     "FEWEST_CLASSES",
+    "LISTED",
     "NOT_ASKED",
     "PROSE",
     "RANDOM_WEIGHTS",

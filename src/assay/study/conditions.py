@@ -21,10 +21,17 @@ from assay.hashing import digest
 from assay.losses.loss import Start
 from assay.model import Architecture
 from assay.progress import Progress, silent
-from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
+from assay.protocols import (
+    LISTED,
+    Protocol,
+    ResolvedProtocol,
+    SettingValue,
+    resolve,
+    with_settings,
+)
 from assay.records.keys import Environment
 from assay.records.ledger import Receipt
-from assay.records.lines import AnnouncedData, Weights
+from assay.records.lines import AnnouncedData, AnnouncedRelations, Weights
 from assay.run import Unsealed
 from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights
@@ -56,8 +63,13 @@ class Conditions:
     def open(
         cls, dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str] = ()
     ) -> "Conditions":
-        """Split the data set as the protocol says, and return the conditions on it."""
+        """Split the data set as the protocol says, and return the conditions on it.
+
+        Raise `BadInput` where training is told pairs or triplets that the data set does not list.
+        """
         trainval, test = splits.of(dataset, protocol)
+        relations = _announce_relations(trainval, protocol)
+        _check_listed(dataset.name, protocol, trainval, relations)
         data = AnnouncedData(
             name=dataset.name,
             modality=dataset.modality,
@@ -67,6 +79,7 @@ class Conditions:
             pretrained_on=dataset.pretrained_on or None,
             left_out=tuple(dataset.left_out),
             problems=tuple(flaws_of_trainval(dataset)),
+            relations=relations,
         )
         here = [str(Path(name).resolve()) if name.endswith(".py") else name for name in imports]
         return cls(data, trainval, test, protocol, device, tuple(here))
@@ -139,7 +152,7 @@ class Conditions:
     @cached_property
     def classes_in_training(self) -> int:
         """Smallest number of classes that a fold trains on, as training is told of them."""
-        if self.protocol.supervision == "images":
+        if self.protocol.supervision != "classes":
             return self.samples_in_training
         parts = folds(self.trainval, self.protocol.folds)
         return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
@@ -173,13 +186,26 @@ class Conditions:
         """What was left out when the data were read, in words."""
         return *self.data.left_out, *self.test.left_out
 
+    @property
+    def of_relations(self) -> list[str]:
+        """What becomes of the pairs or triplets that the data set lists, in words."""
+        given, told = self.data.relations, self.protocol.supervision
+        if given is None:
+            return []
+        if told not in LISTED:
+            return [
+                f"the table lists {given.count:,} {given.kind}, which training is not told under"
+                f" supervision={told}; --set supervision={given.kind} trains on them"
+            ]
+        return [given.in_words]
+
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
-        """Report left-out samples and problems of the data.
+        """Report left-out samples, what becomes of listed pairs, and problems of the data.
 
         Raise `BadInput` where no bench should start on them, unless leaks are allowed.
         """
         flaws = self.test.flaws
-        for text in (*self.left_out, *flaws.of_trainval, *flaws.of_test):
+        for text in (*self.left_out, *self.of_relations, *flaws.of_trainval, *flaws.of_test):
             say("data", text)
         if flaws.refusal and not allow_leaks:
             raise BadInput(flaws.refusal)
@@ -212,4 +238,47 @@ class Conditions:
             raise BadInput(
                 f"the trunk {name!r} gives features of shape {tuple(found.shape)} for one sample,"
                 f" but says that they are (1, {width}); fix its attribute `features`"
+            )
+
+
+def _announce_relations(trainval: TrainVal, protocol: Protocol) -> AnnouncedRelations | None:
+    given = trainval.relations
+    if given is None:
+        return None
+    parts = [given.within(fold.train) for fold in folds(trainval, protocol.folds)]
+    return AnnouncedRelations(given.kind, len(given), tuple(map(len, parts)))
+
+
+def _check_listed(
+    name: str, protocol: Protocol, trainval: TrainVal, listed: AnnouncedRelations | None
+) -> None:
+    """Raise `BadInput` where training is told pairs or triplets, and a fold cannot train on any."""
+    told = protocol.supervision
+    if told not in LISTED:
+        return
+    wrong = f"--set supervision={told}: {name}"
+    if listed is None:
+        raise BadInput(
+            f"{wrong} lists no {told} in trainval; give a table: with the columns positive and"
+            " negative, or leave supervision=classes"
+        )
+    if listed.kind != told:
+        raise BadInput(f"{wrong} lists {listed.kind}; use --set supervision={listed.kind}")
+    given = trainval.relations
+    assert given is not None
+    for number, fold in enumerate(folds(trainval, protocol.folds)):
+        own = given.within(fold.train)
+        if not len(own):
+            raise BadInput(
+                f"{wrong} lists {given.words(len(given))}, of which each names a sample of fold"
+                f" {number}, so nothing is left to train on while it is validated; list more, or"
+                " raise --set folds"
+            )
+        if told == "pairs" and len(own.positives) in (0, len(own)):
+            only, other = (
+                ("negative", "positive") if not len(own.positives) else ("positive", "negative")
+            )
+            raise BadInput(
+                f"{wrong}: all {len(own):,} pairs that are trained on while fold {number} is"
+                f" validated are {only}s, and a loss needs both kinds; list {other}s too"
             )

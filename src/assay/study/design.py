@@ -9,8 +9,16 @@ from importlib.metadata import version
 
 from assay.errors import BadInput
 from assay.losses.loss import Method
-from assay.methods import defaults, departures, methods, source_of, space_of, with_given
-from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
+from assay.methods import (
+    defaults,
+    departures,
+    methods,
+    source_of,
+    space_of,
+    why_not_listed,
+    with_given,
+)
+from assay.protocols import LISTED, SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
 from assay.records.lines import (
@@ -98,7 +106,9 @@ class Design:
 
     @cached_property
     def batch(self) -> tuple[int, int]:
-        """Classes x images per class of a training batch; for a baseline, the protocol's."""
+        """Classes x images per class of a training batch, or listed pairs x 2 or triplets x 3; for
+        a baseline, the protocol's.
+        """
         if self.method.loss is None:
             return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.conditions.classes_in_training)
@@ -126,6 +136,13 @@ class Design:
         if given:
             return with_given(self.method, self.protocol, given)
         return defaults(self.method, self.protocol)
+
+    @property
+    def why_not_listed(self) -> str | None:
+        """Why the method cannot be trained from the listed pairs or triplets; None where it can be,
+        or none are trained on.
+        """
+        return why_not_listed(self.method, self.protocol, self.first)
 
     @property
     def chosen(self) -> dict[str, Value]:
@@ -160,6 +177,7 @@ class Design:
         references = {"metrics": conditions.test.references, "training_metrics": trained}
         check_ranks(self.protocol, references)
         self._check_start()
+        self._check_listed()
         self.preregistration.to_json()  # batch, space, defaults and source refuse too
 
     @cached_property
@@ -224,6 +242,15 @@ class Design:
             f" {' or '.join(others)} instead"
         )
 
+    def _check_listed(self) -> None:
+        """Raise `BadInput` where the method cannot be trained from listed pairs or triplets."""
+        if reason := self.why_not_listed:
+            raise BadInput(
+                f"{self.method.name} {reason}, so it cannot be trained under --set"
+                f" supervision={self.protocol.supervision}; --methods all takes those that can be,"
+                " or use --set supervision=classes"
+            )
+
     @cached_property
     def _announced_method(self) -> AnnouncedMethod:
         own = self.method
@@ -236,7 +263,8 @@ class Design:
             miner=own.miner,
             fixed=own.fixed,
             batch=self.batch,
-            batch_shrunk=self.batch != self.protocol.batch.shape(own.batch),
+            batch_shrunk=self.protocol.supervision not in LISTED
+            and self.batch != self.protocol.batch.shape(own.batch),
             defaults=self.first,
             departures=departures(own),
             paper=own.paper,

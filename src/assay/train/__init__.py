@@ -1,6 +1,7 @@
 """Training: one loop for one or many models, and the state from which it resumes after a kill."""
 
-from assay.train.batches import Batches, Drawn, check_plan, draw_batches, iterations_of, sampler_of
+from assay.train.batches import Batches, check_plan, draw_batches, iterations_of, sampler_of
+from assay.train.lists import Drawn, draw_lists, listed_in
 from assay.train.loop import Stepper, fit
 from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
@@ -43,12 +44,14 @@ __all__ = [
     "can_stack",
     "check_plan",
     "draw_batches",
+    "draw_lists",
     "fit",
     "floats_of",
     "groups_of",
     "ignore_epoch",
     "is_out_of_patience",
     "iterations_of",
+    "listed_in",
     "make_optimiser",
     "mean_scores",
     "optimiser_of",

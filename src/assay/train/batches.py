@@ -1,4 +1,5 @@
-"""The batches of a training, in order: from a sampler, or planned from the memory bank.
+"""The batches of a training, in order: from a sampler, planned from the memory bank, or drawn from
+listed pairs or triplets (train/lists.py).
 
 The memory bank holds all training samples as the model embeds them. It is made where the sampler or
 the loss asks for one, and serves both:
@@ -16,7 +17,6 @@ Shapes: N training samples, D dims.
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -33,20 +33,9 @@ from assay.model import Model
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import Planner, Sampler, bank_of
+from assay.train.lists import Drawn, draw_lists
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
-
-
-class Drawn(NamedTuple):
-    """A batch before any sample is read.
-
-    Args:
-        rows: indices into the training samples of the fold.
-        labels: their labels.
-    """
-
-    rows: Rows
-    labels: Labels
 
 
 def sampler_of(method: BuiltMethod, protocol: ResolvedProtocol) -> str:
@@ -128,12 +117,13 @@ class Batches:
         self._loss = trainee.method.loss
         self._name = sampler_of(trainee.method, protocol)
         samples = len(trainee.train)
-        self._kind = bank_of(samplers[self._name])
-        self._drawn = (
-            draw_batches(trainee.y, self._name, batch, trainee.seed, done)
-            if self._kind is None
-            else iter(())
-        )
+        listed = trainee.listed
+        self._kind = bank_of(samplers[self._name]) if listed is None else None
+        self._drawn: Iterator[Drawn] = iter(())
+        if listed is not None:
+            self._drawn = draw_lists(listed, batch[0], trainee.seed, done)
+        elif self._kind is None:
+            self._drawn = draw_batches(trainee.y, self._name, batch, trainee.seed, done)
         one_pass = steps_of_passes(1, samples, batch)
         kept = self._kind == "kept"
         epoch = iterations_of(protocol, samples, batch)

@@ -27,7 +27,8 @@ from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
-from assay.train.batches import Drawn, draw_batches, iterations_of, sampler_of
+from assay.train.batches import draw_batches, iterations_of, sampler_of
+from assay.train.lists import Drawn, draw_lists, lay_out
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
 from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
@@ -144,8 +145,7 @@ class HeadStack:
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
         self._sampler = sampler_of(first.method, protocol)
-        same = has_fixed_pattern(samplers[self._sampler]) and not _knows_classes(first)
-        self._labels_N = torch.arange(batch[0]).repeat_interleave(batch[1]) if same else None
+        self._labels_N = None if _knows_classes(first) else self._fixed_labels()
 
     def open(self, places: int, steps: int) -> None:
         """Make empty places and trace a step; raise `CannotBeTraced` if that is not possible."""
@@ -155,14 +155,26 @@ class HeadStack:
         self._weights = _StackedWeights(self._first, places, self._floats_differ)
         one = self._first
         rows, labels = self._example()
-        if self._labels_N is not None:
+        if self._labels_N is not None and one.listed is None:
             check_pattern(self._sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
 
+    def _fixed_labels(self) -> Tensor | None:
+        """Return the labels that every batch has, up to their names; None where they differ."""
+        listed = self._first.listed
+        if listed is None:
+            same = has_fixed_pattern(samplers[self._sampler])
+            return torch.arange(self.batch[0]).repeat_interleave(self.batch[1]) if same else None
+        if listed.kind == "pairs":  # a pair is positive or negative
+            return None
+        return torch.from_numpy(lay_out(listed, np.zeros(self.batch[0], dtype=np.int64)).labels)
+
     def _example(self) -> Drawn:
         """Return a batch to trace a step with; of a sampler with a bank any rows."""
         one = self._first
+        if one.listed is not None:
+            return next(draw_lists(one.listed, self.batch[0], one.seed))
         if bank_of(samplers[self._sampler]) is None:
             return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
         rows = np.arange(self.batch[0] * self.batch[1]) % len(one.y)

@@ -2,9 +2,10 @@
 
 Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split`
 (trainval or test), `query` and `gallery` (marks of the test half), `positive` and `negative` (paths
-of other rows that a row belongs with, or does not) and any others, which are kept as metadata. The order of the rows does not matter. Names and labels are taken in Unicode's composed
-form (NFC), so that a copy written in the other one is the same data set. In a CSV the header counts
-as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
+of other rows, which a row belongs with or does not) and any others, which are kept as metadata. The
+order of the rows does not matter. Names and labels are taken in Unicode's composed form (NFC), so
+that a copy written in the other one is the same data set. In a CSV the header counts as row 1, as
+in a spreadsheet; rows of a Parquet file count from 1.
 """
 
 import csv
@@ -15,7 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -420,29 +421,34 @@ def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
 # --- Pairs and triplets ---
 
 
+class _Named(NamedTuple):
+    """A row, and the rows that it names."""
+
+    row: int
+    positives: list[int]
+    negatives: list[int]
+
+
 def _relations(table: ImageTable, ids: Sequence[str]) -> Relations | None:
     """Return the pairs or triplets of rows that the table names; None where it names none."""
     rows = {name: row for row, name in enumerate(ids)}
     named = [
-        [_named_rows(table, row, role, rows) for role in ("positive", "negative")]
+        _Named(row, *(_named_rows(table, row, role, rows) for role in ("positive", "negative")))
         for row in range(len(ids))
     ]
-    naming = [row for row, (positives, negatives) in enumerate(named) if positives or negatives]
-    if not naming:
-        return None
-    triplets = [row for row in naming if all(named[row])]
-    if not triplets:
-        return _pairs(table, [(row, *named[row]) for row in naming])
-    if len(triplets) < len(naming):
-        has_one = next(row for row in naming if not all(named[row]))
-        there, missing = ("positive", "negative") if named[has_one][0] else ("negative", "positive")
+    single = [one for one in named if bool(one.positives) != bool(one.negatives)]
+    both = [one for one in named if one.positives and one.negatives]
+    if single and both:
+        roles = ("positive", "negative") if single[0].positives else ("negative", "positive")
         raise table.wrong(
-            has_one,
-            f"names a {there} and no {missing}, and row {table.numbers[triplets[0]]} names both; a"
-            " table has triplets, where each row that names any names both, or pairs, where no row"
-            f" does: name a {missing} too, or empty the cell",
+            single[0].row,
+            f"names a {roles[0]} and no {roles[1]}, and row {table.numbers[both[0].row]} names"
+            " both; a table has triplets, where each row that names any names both, or pairs, where"
+            f" no row does: name a {roles[1]} too, or empty the cell",
         )
-    return _triplets(table, [(row, *named[row]) for row in triplets])
+    if both:
+        return _triplets(table, both)
+    return _pairs(table, single) if single else None
 
 
 def _named_rows(table: ImageTable, row: int, role: str, rows: Mapping[str, int]) -> list[int]:
@@ -456,9 +462,9 @@ def _named_rows(table: ImageTable, row: int, role: str, rows: Mapping[str, int])
         if other is None:
             raise table.wrong(
                 row,
-                f"has {cell!a} as its {role}, which is the path of no row; write the path of another"
-                f" row, or several with {BETWEEN_NAMES} between them, or rename the column if it is"
-                " something else",
+                f"has {cell!a} as its {role}, which is the path of no row; write the path of"
+                f" another row, or several with {BETWEEN_NAMES} between them, or rename the column"
+                " if it is something else",
             )
         if other == row:
             raise table.wrong(
@@ -466,10 +472,6 @@ def _named_rows(table: ImageTable, row: int, role: str, rows: Mapping[str, int])
             )
         found.append(other)
     return found
-
-
-_Named = tuple[int, list[int], list[int]]
-"""A row, with its positives and its negatives."""
 
 
 def _pairs(table: ImageTable, named: Sequence[_Named]) -> Relations:
@@ -505,7 +507,8 @@ def _triplets(table: ImageTable, named: Sequence[_Named]) -> Relations:
             if positive == negative:
                 name = table.columns["path"][positive]
                 raise table.wrong(
-                    row, f"has {name!a} as positive and as its negative; name another as one of them"
+                    row,
+                    f"has {name!a} as positive and as its negative; name another as one of them",
                 )
             found.append((row, positive, negative))
     return Relations("triplets", np.array(found, dtype=np.int64))
