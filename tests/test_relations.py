@@ -23,7 +23,8 @@ from assay.data.relations import Relations, group_classes
 from assay.data.splits import folds_of_labels
 from assay.data.survey import survey
 from assay.errors import BadInput
-from assay.methods import assemble, defaults, methods, source_of, why_not_listed
+from assay.methods import assemble, defaults, methods, source_of
+from assay.methods.from_lists import why_not_listed
 from assay.protocols import (
     Optimiser,
     Protocol,
@@ -32,7 +33,7 @@ from assay.protocols import (
     protocols,
     resolve,
 )
-from assay.records.lines import AnnouncedRelations
+from assay.records.announced_data import AnnouncedRelations
 from assay.records.run import Run
 from assay.run import train_on_all
 from assay.run.training import make_trainee

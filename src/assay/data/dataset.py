@@ -164,6 +164,12 @@ def contents_of(items: Items, indices: Labels) -> list[str]:
 _SHA256 = re.compile("[0-9a-f]{64}")
 
 
+def renumber(y: Sequence[int] | Labels) -> Labels:
+    """Return labels as 0 .. C-1 in the order of their values, as class weights need them."""
+    numbers: Labels = np.unique(np.asarray(y), return_inverse=True)[1]
+    return numbers
+
+
 def first_test_class(classes: int, trainval: int | None) -> int:
     """Return the number of the first class of the test half.
 

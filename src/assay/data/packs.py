@@ -19,7 +19,7 @@ pack made of the data again. Shapes: N samples, H x W pixels, C channels.
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -35,7 +35,7 @@ from assay.data.dataset import Half, Labels, Marks, Pixels, Samples, Vectors
 from assay.data.images import decoder_hash
 from assay.data.partial_pack import PartialPack
 from assay.data.paths import writable_cache
-from assay.data.relations import KINDS, Relations
+from assay.data.relations import Relations, read_relations
 from assay.errors import BadInput
 from assay.files import (
     cache_folder,
@@ -182,10 +182,7 @@ class View:
     relations: Relations | None = None
 
     def rows(self, indices: Labels) -> "View":
-        """Return some of the samples, images unread; labels keep their numbers.
-
-        Relations are left out: see `Relations.within`.
-        """
+        """Return some samples without relations, images unread; labels keep their numbers."""
         x: Vectors | Pixels | Images
         if isinstance(self.x, np.ndarray):
             x = self.x[indices]  # in memory, so that every batch of it is one gather
@@ -202,12 +199,6 @@ class View:
     def inputs(self) -> int:
         """Channels of an image, or width of a vector."""
         return int(self.x.shape[-1]) if isinstance(self.x, np.ndarray) else self.x.channels
-
-
-def renumber(y: Sequence[int] | Labels) -> Labels:
-    """Return labels as 0 .. C-1 in the order of their values, as class weights need them."""
-    numbers: Labels = np.unique(np.asarray(y), return_inverse=True)[1]
-    return numbers
 
 
 # --- Reading ---
@@ -234,18 +225,13 @@ def read_any(folder: Path) -> View:
             read_npy(path) if (path := folder / f"{role}.npy").exists() else None
             for role in ("query", "gallery")
         )
-        given = [
-            Relations(kind, read_npy(path))
-            for kind in KINDS
-            if (path := folder / f"{kind}.npy").exists()
-        ]
         view = View(
             read_npy(folder / "x.npy", mapped=True) if vectors else PackedImages(folder),
             read_npy(folder / "y.npy"),
             query,
             gallery,
             content_of(folder),
-            given[0] if given else None,
+            read_relations(folder),
         )
     except BadInput:
         raise

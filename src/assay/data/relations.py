@@ -4,10 +4,13 @@ Shapes: N samples, R relations, C classes.
 """
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
+
+from assay.npz import read_npy
 
 Numbers = NDArray[np.int64]
 
@@ -71,6 +74,12 @@ class Relations:
         '1 pair'
         """
         return f"{count:,} {self.kind.removesuffix('s') if count == 1 else self.kind}"
+
+
+def read_relations(pack: Path) -> Relations | None:
+    """Return the relations in the folder of a pack; None where it has none."""
+    found = [kind for kind in KINDS if (pack / f"{kind}.npy").exists()]
+    return Relations(found[0], read_npy(pack / f"{found[0]}.npy")) if found else None
 
 
 def group_classes(y: Numbers, relations: Relations | None) -> Numbers:

@@ -13,7 +13,6 @@ from assay.losses import losses, methods
 from assay.losses.adopt import adopt
 from assay.losses.loss import WEIGHTS_LR, Loss, Method, Seen
 from assay.methods.describe import describe, methods_by_year
-from assay.methods.from_lists import why_not_listed
 from assay.methods.parameters import (
     BuiltMethod,
     assemble,
@@ -88,6 +87,5 @@ __all__ = [
     "trunk_source",
     "trunks",
     "whole_number",
-    "why_not_listed",
     "with_given",
 ]

@@ -15,7 +15,8 @@ from assay.losses.loss import Compares, Loss, Method
 from assay.methods.parameters import assemble
 from assay.miners import Miner
 from assay.pairs import Mined
-from assay.protocols import LISTED, ResolvedProtocol, Supervision
+from assay.protocols import ResolvedProtocol, Supervision
+from assay.protocols.protocol import LISTED
 from assay.space import Parameters
 
 TRIED, DRAWS = 12, 8

@@ -12,7 +12,6 @@ from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.changes import settings_changed
 from assay.protocols.protocol import (
     FEWEST_CLASSES,
-    LISTED,
     NOT_ASKED,
     PROSE,
     SAME_FOR_ALL,
@@ -51,7 +50,6 @@ from assay.registry import Registry, foreign_letter
 __all__ = [
     "CUSTOM",
     "FEWEST_CLASSES",
-    "LISTED",
     "NOT_ASKED",
     "PROSE",
     "RANDOM_WEIGHTS",

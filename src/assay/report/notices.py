@@ -2,7 +2,8 @@
 
 from collections import Counter
 
-from assay.protocols import LISTED, as_text
+from assay.protocols import as_text
+from assay.protocols.protocol import LISTED
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep

@@ -21,17 +21,12 @@ from assay.hashing import digest
 from assay.losses.loss import Start
 from assay.model import Architecture
 from assay.progress import Progress, silent
-from assay.protocols import (
-    LISTED,
-    Protocol,
-    ResolvedProtocol,
-    SettingValue,
-    resolve,
-    with_settings,
-)
+from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
+from assay.protocols.protocol import LISTED
+from assay.records.announced_data import AnnouncedData, AnnouncedRelations
 from assay.records.keys import Environment
 from assay.records.ledger import Receipt
-from assay.records.lines import AnnouncedData, AnnouncedRelations, Weights
+from assay.records.lines import Weights
 from assay.run import Unsealed
 from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights

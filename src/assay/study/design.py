@@ -15,10 +15,11 @@ from assay.methods import (
     methods,
     source_of,
     space_of,
-    why_not_listed,
     with_given,
 )
-from assay.protocols import LISTED, SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
+from assay.methods.from_lists import why_not_listed
+from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
+from assay.protocols.protocol import LISTED
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
 from assay.records.lines import (

@@ -22,7 +22,7 @@ from assay.hashing import digest, digest_bytes
 from assay.methods import import_parts
 from assay.model import write_model_folder
 from assay.progress import Progress, Say, say_nothing, silent
-from assay.protocols import LISTED
+from assay.protocols.protocol import LISTED
 from assay.records.halves import pack_contents
 from assay.records.ledger import SealError, read, receipt_of
 from assay.records.run import TRAINED_ON, FinalTraining, ModelCard, Run, ScoreInterval

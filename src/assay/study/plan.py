@@ -16,7 +16,8 @@ from assay.embedding import embed_samples
 from assay.heads import HeadShape
 from assay.methods import assemble, defaults
 from assay.model import Architecture, Model, untrained_model
-from assay.protocols import LISTED, FirstStep, Protocol
+from assay.protocols import FirstStep, Protocol
+from assay.protocols.protocol import LISTED
 from assay.study.conditions import Conditions
 from assay.study.design import Design
 from assay.train import Batches, OneNetwork, Trainee, iterations_of, training_labels

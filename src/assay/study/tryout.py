@@ -26,7 +26,7 @@ from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
 from assay.losses.loss import Loss, Seen
 from assay.methods import BuiltMethod, assemble, fitter_of, samplers
-from assay.protocols import LISTED
+from assay.protocols.protocol import LISTED
 from assay.samplers.sampler import Planner, bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design

@@ -10,8 +10,9 @@ from functools import cached_property
 
 from assay.hashing import digest
 from assay.metric_names import direction
+from assay.records.announced_data import AnnouncedData
 from assay.records.benches import DeclaredBench, announced_before, declared_benches, in_turn
-from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
+from assay.records.lines import Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
 from assay.records.reported import Extent
 from assay.records.store import Store

@@ -17,7 +17,8 @@ from assay.data.dataset import Labels, Rows
 from assay.data.packs import View
 from assay.data.relations import Numbers, Relations
 from assay.hashing import derive
-from assay.protocols import LISTED, Supervision
+from assay.protocols import Supervision
+from assay.protocols.protocol import LISTED
 
 
 class Drawn(NamedTuple):

@@ -26,10 +26,11 @@ from assay.hashing import digest
 from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
+from assay.samplers.sampler import bank_of, check_pattern
 from assay.train.batches import draw_batches, iterations_of, sampler_of
-from assay.train.lists import Drawn, draw_lists, lay_out
+from assay.train.lists import Drawn, draw_lists
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
+from assay.train.pattern import labels_of_all_batches
 from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
 from assay.train.trainee import Trainee
@@ -145,7 +146,7 @@ class HeadStack:
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
         self._sampler = sampler_of(first.method, protocol)
-        self._labels_N = None if _knows_classes(first) else self._fixed_labels()
+        self._labels_N = labels_of_all_batches(first, self._sampler, batch)
 
     def open(self, places: int, steps: int) -> None:
         """Make empty places and trace a step; raise `CannotBeTraced` if that is not possible."""
@@ -159,16 +160,6 @@ class HeadStack:
             check_pattern(self._sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
-
-    def _fixed_labels(self) -> Tensor | None:
-        """Return the labels that every batch has, up to their names; None where they differ."""
-        listed = self._first.listed
-        if listed is None:
-            same = has_fixed_pattern(samplers[self._sampler])
-            return torch.arange(self.batch[0]).repeat_interleave(self.batch[1]) if same else None
-        if listed.kind == "pairs":  # a pair is positive or negative
-            return None
-        return torch.from_numpy(lay_out(listed, np.zeros(self.batch[0], dtype=np.int64)).labels)
 
     def _example(self) -> Drawn:
         """Return a batch to trace a step with; of a sampler with a bank any rows."""
@@ -412,18 +403,6 @@ def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
 def _buffers(trainee: Trainee) -> dict[str, Tensor]:
     """Return the buffers of a loss by name."""
     return {f"loss.{name}": buffer for name, buffer in trainee.method.loss.named_buffers()}
-
-
-def _knows_classes(trainee: Trainee) -> bool:
-    """Return whether the loss depends on which classes are in a batch.
-
-    A loss that has nothing for each class cannot know them. Where all batches have the same pattern
-    of labels, such a loss gets the same labels every time, and nothing in it depends on values.
-    """
-    loss, classes = trainee.method.loss, int(trainee.y.max()) + 1
-    return loss.compares in ("classes", "anything") or any(
-        held.ndim and len(held) == classes for held in weights_of(loss).values()
-    )
 
 
 @contextmanager

@@ -7,8 +7,8 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from assay.data.dataset import Labels, Rows
-from assay.data.packs import View, renumber
+from assay.data.dataset import Labels, Rows, renumber
+from assay.data.packs import View
 from assay.data.relations import Relations
 from assay.methods import BuiltMethod
 from assay.model import Model

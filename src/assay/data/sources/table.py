@@ -16,15 +16,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
 from pathlib import Path, PurePosixPath
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from assay.data.dataset import Dataset, Labels, Marks, datasets
 from assay.data.images import endings
 from assay.data.paths import check_inside
-from assay.data.relations import Relations
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
+from assay.data.sources.table_lists import read_relations
 from assay.errors import BadInput, reason_of
 from assay.files import open_file, read_lines
 from assay.progress import Progress, silent
@@ -43,9 +43,6 @@ SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 KNOWN = ("path", "label", "split", "query", "gallery", "positive", "negative")
 """Columns whose cells are used; those of other columns are kept as text."""
 
-BETWEEN_NAMES = ";"
-"""Mark between several names in a cell."""
-
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
 
 
@@ -61,6 +58,17 @@ class ImageTable:
     def folder(self) -> Path:
         """Folder of the table, from which paths are given."""
         return self.file.absolute().parent
+
+    def file_of(self, cell: str) -> Path:
+        """Return the file that a cell names."""
+        return Path(cell).expanduser() if cell.startswith("~/") else self.folder / cell
+
+    def name_of(self, path: Path) -> str:
+        """Return the name of the image in a file: its path, from the folder of the table if it lies
+        there.
+        """
+        inside = path.is_relative_to(self.folder)
+        return _composed((path.relative_to(self.folder) if inside else path).as_posix())
 
     @property
     def labels(self) -> list[str]:
@@ -94,7 +102,7 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
         for role in ("query", "gallery")
     )
     metadata = {column: cells for column, cells in table.columns.items() if column not in KNOWN}
-    relations = _relations(table, ids)
+    relations = read_relations(table, ids)
     images = ListedImages(ids, paths, labels, query, gallery, metadata, relations)
     notes = [*beside, *_notes(ids, split, query, gallery)]
     return make_dataset(
@@ -263,7 +271,7 @@ def _find_images(table: ImageTable) -> tuple[list[str], list[Path], list[str]]:
     """
     folder = table.folder
     paths = [_path(table, row) for row in range(len(table.numbers))]
-    ids = [_name(table, path) for path in paths]
+    ids = [table.name_of(path) for path in paths]
     _check_once(table, ids, paths)
     there: dict[Path, set[str]] = {
         parent: files_in(parent) for parent in {path.parent for path in paths}
@@ -298,12 +306,6 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     )
 
 
-def _name(table: ImageTable, path: Path) -> str:
-    """Return the name of the image in a file."""
-    inside = path.is_relative_to(table.folder)
-    return _composed((path.relative_to(table.folder) if inside else path).as_posix())
-
-
 def _path(table: ImageTable, row: int) -> Path:
     cell = table.columns["path"][row]
     parts = PurePosixPath(cell).parts
@@ -319,12 +321,7 @@ def _path(table: ImageTable, row: int) -> Path:
             f"has a path that cannot be read here: {cell!a}; write folders with / and names in"
             " plain text",
         )
-    return _file(table, cell)
-
-
-def _file(table: ImageTable, cell: str) -> Path:
-    """Return the file that a cell names."""
-    return Path(cell).expanduser() if cell.startswith("~/") else table.folder / cell
+    return table.file_of(cell)
 
 
 def _check_once(table: ImageTable, ids: Sequence[str], paths: Sequence[Path]) -> None:
@@ -416,102 +413,6 @@ def _check_disjoint(table: ImageTable, split: Marks) -> set[str]:
                 " side, or remove the column split for halves by class",
             )
     return in_trainval
-
-
-# --- Pairs and triplets ---
-
-
-class _Named(NamedTuple):
-    """A row, and the rows that it names."""
-
-    row: int
-    positives: list[int]
-    negatives: list[int]
-
-
-def _relations(table: ImageTable, ids: Sequence[str]) -> Relations | None:
-    """Return the pairs or triplets of rows that the table names; None where it names none."""
-    rows = {name: row for row, name in enumerate(ids)}
-    named = [
-        _Named(row, *(_named_rows(table, row, role, rows) for role in ("positive", "negative")))
-        for row in range(len(ids))
-    ]
-    single = [one for one in named if bool(one.positives) != bool(one.negatives)]
-    both = [one for one in named if one.positives and one.negatives]
-    if single and both:
-        roles = ("positive", "negative") if single[0].positives else ("negative", "positive")
-        raise table.wrong(
-            single[0].row,
-            f"names a {roles[0]} and no {roles[1]}, and row {table.numbers[both[0].row]} names"
-            " both; a table has triplets, where each row that names any names both, or pairs, where"
-            f" no row does: name a {roles[1]} too, or empty the cell",
-        )
-    if both:
-        return _triplets(table, both)
-    return _pairs(table, single) if single else None
-
-
-def _named_rows(table: ImageTable, row: int, role: str, rows: Mapping[str, int]) -> list[int]:
-    """Return the rows that a cell names by their paths."""
-    if role not in table.columns:
-        return []
-    cells = [cell.strip() for cell in table.columns[role][row].split(BETWEEN_NAMES)]
-    found = []
-    for cell in filter(None, cells):
-        other = rows.get(_name(table, _file(table, cell)))
-        if other is None:
-            raise table.wrong(
-                row,
-                f"has {cell!a} as its {role}, which is the path of no row; write the path of"
-                f" another row, or several with {BETWEEN_NAMES} between them, or rename the column"
-                " if it is something else",
-            )
-        if other == row:
-            raise table.wrong(
-                row, f"has itself, {cell!a}, as its {role}; write the path of another row"
-            )
-        found.append(other)
-    return found
-
-
-def _pairs(table: ImageTable, named: Sequence[_Named]) -> Relations:
-    found: list[tuple[int, int, int]] = []
-    first: dict[frozenset[int], tuple[int, int]] = {}
-    for row, positives, negatives in named:
-        same = int(bool(positives))
-        for other in positives or negatives:
-            before, as_before = first.setdefault(frozenset((row, other)), (row, same))
-            if same != as_before:
-                roles = ("positive", "negative") if same else ("negative", "positive")
-                raise table.wrong(
-                    row,
-                    f"has {table.columns['path'][other]!a} as its {roles[0]}, and row"
-                    f" {table.numbers[before]} has the same two images as {roles[1]}; remove one of"
-                    " the two",
-                )
-            found.append((row, other, same))
-    return Relations("pairs", np.array(found, dtype=np.int64))
-
-
-def _triplets(table: ImageTable, named: Sequence[_Named]) -> Relations:
-    found: list[tuple[int, int, int]] = []
-    for row, positives, negatives in named:
-        if len(positives) != len(negatives):
-            raise table.wrong(
-                row,
-                f"names {len(positives)} positives and {len(negatives)} negatives; the first"
-                " positive goes with the first negative, and so on, so name as many of each (a name"
-                " may stand there twice)",
-            )
-        for positive, negative in zip(positives, negatives, strict=True):
-            if positive == negative:
-                name = table.columns["path"][positive]
-                raise table.wrong(
-                    row,
-                    f"has {name!a} as positive and as its negative; name another as one of them",
-                )
-            found.append((row, positive, negative))
-    return Relations("triplets", np.array(found, dtype=np.int64))
 
 
 def _notes(
