@@ -35,10 +35,14 @@ from assay.protocols import (
 )
 from assay.records.announced_data import AnnouncedRelations
 from assay.records.run import Run
+from assay.records.store import Store
+from assay.records.study import study_records
 from assay.run import train_on_all
+from assay.run.closed_form import folds_of_run
 from assay.run.training import make_trainee
 from assay.study.bench import design_bench
 from assay.study.conditions import Conditions
+from assay.study.plan import plan
 from assay.train import (
     Batches,
     Fit,
@@ -51,6 +55,8 @@ from assay.train import (
 )
 from assay.train.lists import lay_out
 from assay.trunks import trunk_facts
+from assay.verify.announced_again import check_announced
+from assay.verify.designs import Designs
 from heads import CPU, HERE, PROTOCOL, VIEW, place
 from loops import for_each
 from miniature import MINI, draw_class
@@ -379,6 +385,38 @@ def test_a_pack_keeps_the_list_under_its_hash(
     np.save(folder / f"{kind}.npy", view.relations.rows[:0])
     with pytest.raises(BadInput, match="is not the pack that was written there"):
         read_pack(folder)
+
+
+@kinds
+def test_every_task_cuts_the_folds_that_the_data_set_has(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Classes 1 and 6 of 8 are joined, which labels alone would put into two folds."""
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    rows, protocol = rows_of(), under(kind, resolve(QUICK, "photo", trunk_facts))
+    rows[2] |= {"positive": name(6), "negative": name(7) if kind == "triplets" else ""}
+    trainval, _ = splits.of(table(tmp_path, rows), QUICK)
+    view = read_pack(place_pack(trainval, protocol.first_step))
+    expected = splits.folds(trainval, 2)
+    assert [np.unique(view.y[fold.validation]).tolist() for fold in expected] == [
+        [0, 1, 2, 3, 6],
+        [4, 5, 7],
+    ]
+    for number, fold in enumerate(expected):
+        run = run_of("contrastive", kind, number, protocol)
+        [own] = folds_of_run(run, view)
+        trainee = make_trainee(run, view)
+        assert own.train.tolist() == fold.train.tolist() == trainee.train.tolist()
+        assert own.validation.tolist() == fold.validation.tolist()
+        assert trainee.validation.y.tolist() == view.y[fold.validation].tolist()
+
+
+def test_a_pack_of_features_keeps_the_list_too(tmp_path: Path) -> None:
+    view = listed_view("triplets")
+    place(tmp_path / "pack", view)
+    found = read_pack(tmp_path / "pack").relations
+    assert found is not None and view.relations is not None
+    assert (found.kind, found.rows.tolist()) == ("triplets", view.relations.rows.tolist())
 
 
 def test_a_pack_without_a_list_has_none(tmp_path: Path) -> None:
@@ -734,6 +772,13 @@ def test_a_bench_on_lists_says_so_and_is_verified_on_the_data(
     assert f"of {listed.count} {kind}; the others name samples that it validates on" in report
     code, *said = assay("verify", store, "--data", data, "--rerun", "2")
     assert code == 0, said
+    with Designs.in_empty_cache(data) as designs:
+        record = next(one for one in study_records(Store(store)) if one.method == "contrastive")
+        design, exact = designs.announced(record)
+        assert exact and check_announced(record, design, named=True).problem == ""
+        forged = replace(record.announced.data, relations=replace(listed, count=listed.count + 1))
+        record = replace(record, announced=replace(record.announced, data=forged))
+        assert "data.relations is" in check_announced(record, design, named=True).problem
     code, *said = assay(
         "train", "--data", data, "--method", "contrastive", "--out", tmp_path / "m", *settings
     )
@@ -781,6 +826,8 @@ def test_all_methods_are_those_that_can_be_trained_so(tmp_path: Path) -> None:
     trained = {design.name: design.batch for design in designs if not design.method.baseline}
     assert set(trained) == set(SUITED["triplets"]) and set(trained.values()) == {(10, 3)}
     assert not any(design.preregistration.method.batch_shrunk for design in designs)
+    planned = plan(designs, workers=1)
+    assert planned.batch["triplet"] == (10, 3) and planned.seconds > 0
 
 
 @for_each("case", ["one kind", "nothing left", "sampler"])
