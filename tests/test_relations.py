@@ -213,7 +213,7 @@ def test_what_names_the_test_half_is_left_out_and_counted_without_being_announce
     trainval, test = splits.of(dataset, QUICK)
     assert trainval.relations is not None
     assert trainval.relations.rows.tolist() == [[0, 1, 14]]
-    note = "2 triplets of 3 left out that name samples of the test half"
+    note = "2 of 3 triplets left out, with samples of the test half"
     assert dataset.notes == (note,) and test.left_out == (note,) and dataset.left_out == ()
     without = table(tmp_path, [row | {"negative": "", "positive": ""} for row in rows])
     assert splits.of(without, QUICK)[1].fingerprint == test.fingerprint
@@ -249,7 +249,7 @@ def test_relations_of_broken_images_go_with_them(tmp_path: Path) -> None:
     ]
     assert dataset.notes[-2:] == (
         "1 triplet with broken images left out",
-        "1 triplet of 2 left out that name a sample of the test half",
+        "1 of 2 triplets left out, with samples of the test half",
     )
 
 
@@ -535,6 +535,7 @@ def test_labels_of_training_samples_change_no_weight(kind: Supervision, method: 
     assert len(unnamed) > 20
     x[unnamed] = 99.0
     shuffled = np.random.default_rng(1).permutation(view.y)
+    assert len(set(make_trainee(run, view).y.tolist())) == len(make_trainee(run, view).train)
     found = {
         bytes_of(train_on_all(run, one, 1, 10)[1])
         for one in (view, replace(view, y=shuffled), replace(view, x=x, y=np.zeros_like(view.y)))
@@ -763,7 +764,7 @@ def test_a_bench_on_lists_says_so_and_is_verified_on_the_data(
         *settings,
     )  # fmt: skip
     assert code == 0, said
-    listed = Conditions.open(load(data), replace(QUICK), "cpu").data.relations
+    listed = Conditions.open(load(data), replace(QUICK), "cpu").listed
     assert listed is not None and listed.kind == kind
     assert listed.in_words in "".join(said)
     assert all(0 < trained < listed.count < LABELS * IMAGES for trained in listed.in_training)
@@ -812,6 +813,17 @@ def test_data_without_such_a_list_are_refused_before_anything_begins(
     assert not store.exists()
 
 
+def test_an_announcement_counts_what_the_folds_of_its_own_protocol_train_on(tmp_path: Path) -> None:
+    """A sweep has the conditions of its first value, under another protocol."""
+    data = load(f"table:{make_images(tmp_path, 'triplets')}")
+    conditions = Conditions.open(data, QUICK, "cpu")
+    swept = replace(conditions, protocol=replace(QUICK, folds=3))
+    afresh = Conditions.open(data, replace(QUICK, folds=3), "cpu")
+    found = swept.announced_data.relations
+    assert found is not None and len(found.in_training) == 3
+    assert swept.announced_data == afresh.announced_data != conditions.announced_data
+
+
 def test_lists_that_are_not_trained_on_are_reported_with_the_setting(tmp_path: Path) -> None:
     conditions = Conditions.open(load(f"table:{make_images(tmp_path, 'triplets')}"), QUICK, "cpu")
     said: list[str] = []
@@ -852,7 +864,7 @@ def test_lists_that_cannot_be_trained_on_are_refused(
         lambda: (
             resolve(protocol, "photo", trunk_facts)
             if case == "sampler"
-            else Conditions.open(table(folder, rows), protocol, "cpu")
+            else Conditions.open(table(folder, rows), protocol, "cpu").check_listed()
         ),
     )
     assert wanted in said
@@ -861,5 +873,5 @@ def test_lists_that_cannot_be_trained_on_are_refused(
 def test_an_announcement_without_lists_is_what_it_was() -> None:
     dataset = load("glyphs")
     conditions = Conditions.open(dataset, Protocol("p.v1"), "cpu")
-    assert "relations" not in conditions.data.to_json()
+    assert "relations" not in conditions.announced_data.to_json()
     assert AnnouncedRelations("pairs", 5, (5, 5)).in_words == "a fold trains on 5 of 5 pairs"

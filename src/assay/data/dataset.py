@@ -268,8 +268,7 @@ def relation_notes(dataset: Dataset) -> list[str]:
     notes = []
     if touching:
         notes.append(
-            f"{given.words(touching)} of {len(given):,} left out that name"
-            f" {'a sample' if touching == 1 else 'samples'} of the test half"
+            f"{touching:,} of {given.words(len(given))} left out, with samples of the test half"
         )
     if mixed:
         notes.append(

@@ -1,7 +1,7 @@
 """The conditions that all studies of a bench share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -37,7 +37,7 @@ class Conditions:
     """Halves of the data, protocol and device: the same for all studies of a bench.
 
     Args:
-        data: name and size of the data set, as studies announce them.
+        data: name and size of the data set, as studies announce them (`announced_data`).
         trainval: the half that studies work on.
         test: the sealed half.
         protocol: the protocol as declared, `auto` included.
@@ -58,13 +58,8 @@ class Conditions:
     def open(
         cls, dataset: Dataset, protocol: Protocol, device: str, imports: Sequence[str] = ()
     ) -> "Conditions":
-        """Split the data set as the protocol says, and return the conditions on it.
-
-        Raise `BadInput` where training is told pairs or triplets that the data set does not list.
-        """
+        """Split the data set as the protocol says, and return the conditions on it."""
         trainval, test = splits.of(dataset, protocol)
-        relations = _announce_relations(trainval, protocol)
-        _check_listed(dataset.name, protocol, trainval, relations)
         data = AnnouncedData(
             name=dataset.name,
             modality=dataset.modality,
@@ -74,7 +69,6 @@ class Conditions:
             pretrained_on=dataset.pretrained_on or None,
             left_out=tuple(dataset.left_out),
             problems=tuple(flaws_of_trainval(dataset)),
-            relations=relations,
         )
         here = [str(Path(name).resolve()) if name.endswith(".py") else name for name in imports]
         return cls(data, trainval, test, protocol, device, tuple(here))
@@ -181,15 +175,58 @@ class Conditions:
         """What was left out when the data were read, in words."""
         return *self.data.left_out, *self.test.left_out
 
+    @cached_property
+    def listed(self) -> AnnouncedRelations | None:
+        """Pairs or triplets that the data set lists; None where it lists none."""
+        given = self.trainval.relations
+        if given is None:
+            return None
+        parts = [given.within(fold.train) for fold in folds(self.trainval, self.protocol.folds)]
+        return AnnouncedRelations(given.kind, len(given), tuple(map(len, parts)))
+
+    @property
+    def announced_data(self) -> AnnouncedData:
+        """The data as studies announce them: how much is trained on depends on the protocol too."""
+        return replace(self.data, relations=self.listed)
+
+    def check_listed(self) -> None:
+        """Raise `BadInput` where training is told pairs or triplets, and a fold lacks them."""
+        told, listed, given = self.protocol.supervision, self.listed, self.trainval.relations
+        if told not in LISTED:
+            return
+        wrong = f"--set supervision={told}: {self.data.name}"
+        if listed is None or given is None:
+            raise BadInput(
+                f"{wrong} lists no {told} in trainval; give a table: with the columns positive and"
+                " negative, or use supervision=classes"
+            )
+        if listed.kind != told:
+            raise BadInput(f"{wrong} lists {listed.kind}; use --set supervision={listed.kind}")
+        for number, fold in enumerate(folds(self.trainval, self.protocol.folds)):
+            own = given.within(fold.train)
+            if not len(own):
+                raise BadInput(
+                    f"{wrong} lists {given.words(len(given))}, of which each names a sample of fold"
+                    f" {number}, so nothing is left to train on while it is validated; list more,"
+                    " or raise --set folds"
+                )
+            positives = len(own.positives)
+            if told == "pairs" and positives in (0, len(own)):
+                only, other = ("positive", "negative") if positives else ("negative", "positive")
+                raise BadInput(
+                    f"{wrong}: all {len(own):,} pairs that are trained on while fold {number} is"
+                    f" validated are {only}s, and a loss needs both kinds; list {other}s too"
+                )
+
     @property
     def of_relations(self) -> list[str]:
         """What becomes of the pairs or triplets that the data set lists, in words."""
-        given, told = self.data.relations, self.protocol.supervision
+        given, told = self.listed, self.protocol.supervision
         if given is None:
             return []
         if told not in LISTED:
             return [
-                f"the table lists {given.count:,} {given.kind}, which training is not told under"
+                f"the data list {given.count:,} {given.kind}, which training is not told under"
                 f" supervision={told}; --set supervision={given.kind} trains on them"
             ]
         return [given.in_words]
@@ -233,47 +270,4 @@ class Conditions:
             raise BadInput(
                 f"the trunk {name!r} gives features of shape {tuple(found.shape)} for one sample,"
                 f" but says that they are (1, {width}); fix its attribute `features`"
-            )
-
-
-def _announce_relations(trainval: TrainVal, protocol: Protocol) -> AnnouncedRelations | None:
-    given = trainval.relations
-    if given is None:
-        return None
-    parts = [given.within(fold.train) for fold in folds(trainval, protocol.folds)]
-    return AnnouncedRelations(given.kind, len(given), tuple(map(len, parts)))
-
-
-def _check_listed(
-    name: str, protocol: Protocol, trainval: TrainVal, listed: AnnouncedRelations | None
-) -> None:
-    """Raise `BadInput` where training is told pairs or triplets, and a fold cannot train on any."""
-    told = protocol.supervision
-    if told not in LISTED:
-        return
-    wrong = f"--set supervision={told}: {name}"
-    if listed is None:
-        raise BadInput(
-            f"{wrong} lists no {told} in trainval; give a table: with the columns positive and"
-            " negative, or leave supervision=classes"
-        )
-    if listed.kind != told:
-        raise BadInput(f"{wrong} lists {listed.kind}; use --set supervision={listed.kind}")
-    given = trainval.relations
-    assert given is not None
-    for number, fold in enumerate(folds(trainval, protocol.folds)):
-        own = given.within(fold.train)
-        if not len(own):
-            raise BadInput(
-                f"{wrong} lists {given.words(len(given))}, of which each names a sample of fold"
-                f" {number}, so nothing is left to train on while it is validated; list more, or"
-                " raise --set folds"
-            )
-        if told == "pairs" and len(own.positives) in (0, len(own)):
-            only, other = (
-                ("negative", "positive") if not len(own.positives) else ("positive", "negative")
-            )
-            raise BadInput(
-                f"{wrong}: all {len(own):,} pairs that are trained on while fold {number} is"
-                f" validated are {only}s, and a loss needs both kinds; list {other}s too"
             )

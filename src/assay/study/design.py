@@ -178,6 +178,7 @@ class Design:
         references = {"metrics": conditions.test.references, "training_metrics": trained}
         check_ranks(self.protocol, references)
         self._check_start()
+        self.conditions.check_listed()
         self._check_listed()
         self.preregistration.to_json()  # batch, space, defaults and source refuse too
 
@@ -193,7 +194,7 @@ class Design:
                 resolved=self.protocol,
                 settings=protocols.changes(declared),
             ),
-            data=self.conditions.data,
+            data=self.conditions.announced_data,
             weights=self.conditions.weights,
             method=self._announced_method,
             space=self.space,
