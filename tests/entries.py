@@ -7,10 +7,10 @@ from typing import Any
 
 from assay.hashing import plain
 from assay.protocols import ResolvedAugment, ResolvedBatch, ResolvedOptimiser, ResolvedProtocol
+from assay.records.announced_data import AnnouncedData
 from assay.records.keys import Environment
 from assay.records.ledger import Kind, Ledger
 from assay.records.lines import (
-    AnnouncedData,
     AnnouncedMethod,
     AnnouncedProtocol,
     Budget,

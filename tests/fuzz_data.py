@@ -314,13 +314,62 @@ class DataInputs(Workshop):
         ]
         for old in self.photos.glob("list*"):
             old.unlink()
-        if draw.random() < 0.35:
+        way = draw.random()
+        if way < 0.3:
             return self._parquet(draw, rows)
+        if way < 0.5:
+            return self._lists(draw, rows)
         path = self.photos / "list.csv"
         said, content, valid = self._csv(draw, [["path", "label"], *rows])
         path.write_bytes(content)
         words = ["data", "splits", f"table:{path}"]
         return Case(said, words, partial(self._unlike_csv, content), [path.name], valid=valid)
+
+    def _lists(self, draw: Random, rows: list[list[str]]) -> Case:
+        """Return a case of a table with the columns positive and negative."""
+        kind = draw.choice(("triplets", "pairs"))
+        cells = [["", ""] for _ in rows]
+        others = {label: [one for one, own in rows if own == label] for _, label in rows}
+        for number, (own, label) in enumerate(rows):
+            near = [one for one in others[label] if one != own]
+            far = draw.choice([one for one, other in rows if other != label])
+            if near and draw.random() < 0.7:
+                cells[number] = [draw.choice(near), far]
+                if kind == "pairs":
+                    cells[number][draw.randrange(2)] = ""
+        row, column = draw.randrange(len(rows)), draw.randrange(2)
+        own, (some, other) = rows[row][0], (draw.choice(rows)[0] for _ in range(2))
+        value = draw.choice((
+            *STRANGE_WORDS, own, some, f"./{some}", f"../{some}", f"{some};{other}", f"{some};",
+            f"; {some} ;{other}", f"{some},{other}", ";", " ", str(self.photos / some), "x" * 9999,
+        ))  # fmt: skip
+        said = f"{kind} that are right"
+        if draw.random() < 0.8:
+            cells[row][column] = value
+            said = (
+                f"{kind}, row {row + 2} has {shorten(value)} as {('positive', 'negative')[column]}"
+            )
+        path = self.photos / "list.csv"
+        header = ["path", "label", "positive", "negative"]
+        table = [header, *([*one, *two] for one, two in zip(rows, cells, strict=True))]
+        path.write_bytes(_as_csv(table).encode(errors="replace"))
+        words = ["data", "show", f"table:{path}", "--json"]
+        wrong = partial(self._unlike_lists, path.read_bytes())
+        return Case(said, words, wrong, [path.name], valid=said.endswith("right"))
+
+    def _unlike_lists(self, content: bytes, ended: Ended) -> str:
+        """Return how the number of listed pairs or triplets is unlike the one in the CSV."""
+        _, *rows = [line for line in read_csv(content.decode()) if line != [""]]
+        named = [
+            [len([one for one in cell.split(";") if one.strip()]) for cell in row[2:]]
+            for row in rows
+        ]
+        triplets = any(all(counts) for counts in named)
+        expected = sum(counts[0] if triplets else sum(counts) for counts in named)
+        found = json.loads(ended.out)["listed"]
+        given = (found["kind"], found["count"]) if found else ("pairs", 0)
+        wanted = ("triplets" if triplets else "pairs", expected)
+        return "" if given == wanted else f"{given} are listed, there are {wanted}"
 
     def _csv(self, draw: Random, rows: list[list[str]]) -> tuple[str, bytes, bool]:
         """Return what was done to a CSV, its bytes, and whether it is valid still."""

@@ -85,7 +85,13 @@ def place(folder: Path, view: View) -> None:
     write_vectors(
         folder,
         SimpleNamespace(
-            y=view.y, query=None, gallery=None, fingerprint="made", is_test=False, reader="made"
+            y=view.y,
+            query=None,
+            gallery=None,
+            relations=view.relations,
+            fingerprint="made",
+            is_test=False,
+            reader="made",
         ),
         view.x,
     )

@@ -422,7 +422,10 @@ def rewrite_budgets(store: Store, change: Callable[[dict[str, Any]], Any], metho
     write_report(store)
 
 
-def test_a_store_of_an_assay_that_did_not_count_passes_and_is_reported(store: Store) -> None:
+def test_a_store_of_an_assay_that_did_not_count_passes_and_is_reported(
+    store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("assay.verify.budgets.own_source", lambda: "a later one")
     for record in study_records(store):
         rewrite_budgets(store, lambda result: result.pop("budget"), record.method)
     assert problems(store) == []
@@ -431,6 +434,13 @@ def test_a_store_of_an_assay_that_did_not_count_passes_and_is_reported(store: St
     markdown = render(costs(found, {}, {}), "md")
     row = next(line for line in markdown.splitlines() if line.startswith("| triplet"))
     assert row.count("unknown") == 3 + 3 + 2 + 2 + 1
+
+
+@pytest.mark.forgery("verify", what="what the runs of a method cost, left out")
+def test_costs_that_were_left_out_are_missed(store: Store) -> None:
+    rewrite_budgets(store, lambda result: result.pop("budget"), "triplet")
+    found = problems(store)
+    assert found and all("result.json has no budget" in text for text in found)
 
 
 def in_budget(**changed: Any) -> Callable[[dict[str, Any]], None]:

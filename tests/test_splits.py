@@ -16,8 +16,8 @@ from PIL import Image
 
 from assay.cli import main
 from assay.data import Dataset, load, seal, splits
-from assay.data.dataset import Half
-from assay.data.packs import read_pack, renumber, write_pack
+from assay.data.dataset import Half, renumber
+from assay.data.packs import read_pack, write_pack
 from assay.data.seal import OpenedTest, Reason, everything, read_test
 from assay.data.sources.features import Features
 from assay.data.sources.glyphs import Drawings

@@ -126,7 +126,7 @@ def train(
     with follow() as progress:
         found = data_or_name(data, skip_broken, progress, say_nothing)
         (design,) = design_bench(found, [method], chosen, device, imports or (), progress)
-        for text in design.conditions.left_out:
+        for text in (*design.conditions.left_out, *design.conditions.of_relations):
             note(text)
         epochs = design.protocol.epochs
 

@@ -55,6 +55,9 @@ def _lines(found: "Survey") -> Iterator[tuple[str, str]]:
                     " find in the gallery"
                 ),
             )
+    if found.listed is not None:
+        listed = found.listed
+        yield listed.kind, f"{listed.count:,}, {listed.in_trainval:,} within trainval"
     if found.metadata:
         yield (
             "metadata",

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.data.origin import FeaturesOrigin
+from assay.data.relations import Relations
 from assay.errors import BadInput
 from assay.hashing import digest, digest_bytes
 from assay.progress import Progress
@@ -93,6 +94,7 @@ class Dataset:
         origin: the trunk that made ready-made features, where the file says so.
         trained_on: marks of the samples (N,) that the model behind ready-made features was trained
             on, where the file says so.
+        relations: pairs or triplets of samples, where some are given to train on.
     """
 
     name: str
@@ -111,6 +113,7 @@ class Dataset:
     official: bool = False
     origin: FeaturesOrigin | None = None
     trained_on: Marks | None = None
+    relations: Relations | None = None
 
     def __post_init__(self) -> None:
         for word in (self.name, *self.class_names, *self.ids, self.pretrained_on or ""):
@@ -130,8 +133,11 @@ class Dataset:
         """Number of the first class of the test half; also where no folds can be made."""
         return first_test_class(len(self.class_names), self.trainval)
 
-    def fingerprint(self, indices: Labels) -> str:
-        """Hash everything about these samples that a run could depend on."""
+    def fingerprint(self, indices: Labels, relations: Relations | None = None) -> str:
+        """Hash everything about these samples that a run could depend on.
+
+        `relations` are those to train on, by places among the indices.
+        """
         rows = [
             [self.class_names[self.labels[i]], self.ids[i], self.items.digest(i)]
             for i in indices.tolist()
@@ -140,6 +146,8 @@ class Dataset:
         roles: dict[str, Any] = {
             role: mark[indices].tolist() for role, mark in marks.items() if mark is not None
         }
+        if relations is not None:
+            roles[relations.kind] = relations.rows.tolist()
         # "look" was the name of the modality when seeds were first derived from this hash: another
         # word would change every published score.
         return digest({"look": self.modality, "samples": rows} | roles)
@@ -154,6 +162,12 @@ def contents_of(items: Items, indices: Labels) -> list[str]:
 
 
 _SHA256 = re.compile("[0-9a-f]{64}")
+
+
+def renumber(y: Sequence[int] | Labels) -> Labels:
+    """Return labels as 0 .. C-1 in the order of their values, as class weights need them."""
+    numbers: Labels = np.unique(np.asarray(y), return_inverse=True)[1]
+    return numbers
 
 
 def first_test_class(classes: int, trainval: int | None) -> int:
@@ -200,17 +214,34 @@ def without_broken(dataset: Dataset) -> Dataset:
             column: [words[row] for row in rows.tolist()]
             for column, words in dataset.metadata.items()
         },
+        relations=None if dataset.relations is None else dataset.relations.within(rows),
     )
     tested = dataset.labels >= [*classes.tolist(), len(dataset.class_names)][kept.first_test_class]
     of_trainval, of_test = (
         _note_on_broken([dataset.ids[row] for row in np.flatnonzero(rows_).tolist()], where)
         for rows_, where in ((broken & ~tested, ""), (broken & tested, " of the test half"))
     )
+    before = relation_notes(dataset)
+    notes = [note for note in dataset.notes if note not in before]
     return replace(
         kept,
-        notes=(*dataset.notes, *of_trainval, *of_test),
+        notes=(
+            *notes,
+            *of_trainval,
+            *of_test,
+            *_note_on_lost(dataset, kept),
+            *relation_notes(kept),
+        ),
         left_out=(*dataset.left_out, *of_trainval),
     )
+
+
+def _note_on_lost(dataset: Dataset, kept: Dataset) -> list[str]:
+    """Return a note that counts pairs or triplets with a broken sample."""
+    given, left = dataset.relations, kept.relations
+    if given is None or left is None or len(given) == len(left):
+        return []
+    return [f"{given.words(len(given) - len(left))} with broken images left out"]
 
 
 def _note_on_broken(ids: Sequence[str], where: str) -> list[str]:
@@ -222,6 +253,29 @@ def _note_on_broken(ids: Sequence[str], where: str) -> list[str]:
         if ids
         else []
     )
+
+
+def relation_notes(dataset: Dataset) -> list[str]:
+    """Return notes on pairs or triplets that are not trained on, and on classes that they join."""
+    given = dataset.relations
+    if given is None:
+        return []
+    tested: Marks = dataset.labels >= dataset.first_test_class
+    touching = int(tested[given.samples].any(axis=1).sum())
+    in_trainval = given.positives[~tested[given.positives].any(axis=1)]
+    one, other = dataset.labels[in_trainval].T
+    mixed = int((one != other).sum())
+    notes = []
+    if touching:
+        notes.append(
+            f"{touching:,} of {given.words(len(given))} left out, with samples of the test half"
+        )
+    if mixed:
+        notes.append(
+            f"{mixed:,} of {len(in_trainval):,} positives in trainval join two classes; classes"
+            " that are joined are in the same fold"
+        )
+    return notes
 
 
 Loader = Callable[[Progress], Dataset] | Callable[[Path, Progress], Dataset]
@@ -312,6 +366,11 @@ class Half:
     def gallery(self) -> Marks | None:
         """Marks of the samples that queries are looked up in; None: all are."""
         return None if self._dataset.gallery is None else self._dataset.gallery[self._indices]
+
+    @property
+    def relations(self) -> Relations | None:
+        """Pairs or triplets to train on; None where there are none."""
+        return None
 
     def contents(self, rows: Labels | None = None) -> list[str]:
         """Return the hash of the content of some of the samples, of all where no rows are given."""

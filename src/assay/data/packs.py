@@ -1,8 +1,9 @@
 """Packs: one half of a data set on disk, which is all that a task gets to see of the data.
 
 A pack is a folder of the cache. `y.npy` holds the labels, `query.npy` and `gallery.npy` the marks
-for the test where there are some, and `pack.json` what the pack was made of with the hash of each
-file, by which a pack that was changed later is found. The samples are
+for the test where there are some, `pairs.npy` or `triplets.npy` those that are given to train on,
+and `pack.json` what the pack was made of with the hash of each file, by which a pack that was
+changed later is found. The samples are
 
 - vectors: `x.npy` (N, width), memory-mapped, or
 - images after the first step: `pixels.bin`, one image after the other, memory-mapped, and
@@ -18,7 +19,7 @@ pack made of the data again. Shapes: N samples, H x W pixels, C channels.
 
 import errno
 import shutil
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -34,6 +35,7 @@ from assay.data.dataset import Half, Labels, Marks, Pixels, Samples, Vectors
 from assay.data.images import decoder_hash
 from assay.data.partial_pack import PartialPack
 from assay.data.paths import writable_cache
+from assay.data.relations import Relations, read_relations
 from assay.errors import BadInput
 from assay.files import (
     cache_folder,
@@ -169,6 +171,7 @@ class View:
         query: marks of the samples that are looked up; None: all are.
         gallery: marks of the samples that queries are looked up in; None: all are.
         content: hash of all files of the pack; None where it is no pack, or only some rows of one.
+        relations: pairs or triplets of all of the samples to train on; None where there are none.
     """
 
     x: Vectors | Pixels | Images
@@ -176,9 +179,10 @@ class View:
     query: Marks | None = None
     gallery: Marks | None = None
     content: str | None = None
+    relations: Relations | None = None
 
     def rows(self, indices: Labels) -> "View":
-        """Return some of the samples, images unread; labels keep their numbers."""
+        """Return some samples without relations, images unread; labels keep their numbers."""
         x: Vectors | Pixels | Images
         if isinstance(self.x, np.ndarray):
             x = self.x[indices]  # in memory, so that every batch of it is one gather
@@ -195,12 +199,6 @@ class View:
     def inputs(self) -> int:
         """Channels of an image, or width of a vector."""
         return int(self.x.shape[-1]) if isinstance(self.x, np.ndarray) else self.x.channels
-
-
-def renumber(y: Sequence[int] | Labels) -> Labels:
-    """Return labels as 0 .. C-1 in the order of their values, as class weights need them."""
-    numbers: Labels = np.unique(np.asarray(y), return_inverse=True)[1]
-    return numbers
 
 
 # --- Reading ---
@@ -233,6 +231,7 @@ def read_any(folder: Path) -> View:
             query,
             gallery,
             content_of(folder),
+            read_relations(folder),
         )
     except BadInput:
         raise
@@ -406,6 +405,8 @@ def _describe(folder: Path, about: dict[str, Any], known: Mapping[str, str] = {}
 
 def _write_labels(folder: Path, half: Half) -> None:
     arrays = {"y": half.y, "query": half.query, "gallery": half.gallery}
+    if half.relations is not None:
+        arrays[half.relations.kind] = half.relations.rows
     for name, array in arrays.items():
         if array is not None:
             write_npy(folder / f"{name}.npy", array)

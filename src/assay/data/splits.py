@@ -6,6 +6,7 @@ from functools import cached_property
 import numpy as np
 
 from assay.data.dataset import Dataset, Half, Labels, Rows
+from assay.data.relations import Relations, group_classes
 from assay.data.seal import PartSummary, SealedTest, summarise
 from assay.errors import BadInput
 from assay.protocols import FEWEST_CLASSES, Protocol
@@ -19,7 +20,8 @@ class TrainVal(Half):
         """Hash of these samples and of nothing in the other half; query and gallery marks, which
         are for the test, are no part of it.
         """
-        return replace(self._dataset, query=None, gallery=None).fingerprint(self._indices)
+        dataset = replace(self._dataset, query=None, gallery=None)
+        return dataset.fingerprint(self._indices, self.relations)
 
     @property
     def query(self) -> None:
@@ -28,6 +30,13 @@ class TrainVal(Half):
     @property
     def gallery(self) -> None:
         """None: in validation samples are looked up in all others."""
+
+    @cached_property
+    def relations(self) -> Relations | None:
+        """Pairs or triplets of samples of this half alone, by their rows in it."""
+        given = self._dataset.relations
+        own = None if given is None else given.within(self._indices)
+        return own if own is not None and len(own) else None
 
 
 @dataclass(frozen=True)
@@ -45,6 +54,7 @@ def of(dataset: Dataset, protocol: Protocol) -> tuple[TrainVal, SealedTest]:
     """
     _check_classes(dataset, protocol.folds)
     trainval = TrainVal(dataset, np.flatnonzero(dataset.labels < dataset.first_test_class))
+    _check_groups(dataset.name, trainval, protocol.folds)
     for number, fold in enumerate(folds(trainval, protocol.folds)):
         if np.bincount(trainval.y[fold.validation]).max() < 2:
             raise BadInput(
@@ -116,14 +126,17 @@ def describe_splits(dataset: Dataset, protocol: Protocol) -> Splitting:
 def folds(trainval: TrainVal, count: int) -> list[Fold]:
     """Return `count` folds of consecutive classes, as equal as can be; each class is validated
     exactly once.
+
+    Classes that positive pairs join count as one.
     """
-    return folds_of_labels(trainval.y, count)
+    return folds_of_labels(trainval.y, count, trainval.relations)
 
 
-def folds_of_labels(y: Labels, count: int) -> list[Fold]:
+def folds_of_labels(y: Labels, count: int, relations: Relations | None = None) -> list[Fold]:
     """Return the folds of labels that number classes from 0."""
-    runs = np.array_split(np.arange(int(y.max()) + 1), count)
-    parts = [np.isin(y, run) for run in runs]
+    groups = group_classes(y, relations)
+    runs = np.array_split(np.arange(int(groups.max()) + 1), count)
+    parts = [np.isin(groups[y], run) for run in runs]
     return [Fold(np.flatnonzero(~part), np.flatnonzero(part)) for part in parts]
 
 
@@ -148,4 +161,15 @@ def _check_classes(dataset: Dataset, folds: int) -> None:
         raise BadInput(
             f"{dataset.name} has {classes - dataset.trainval} classes in its test half; it needs at"
             " least 2; add classes"
+        )
+
+
+def _check_groups(name: str, trainval: TrainVal, folds: int) -> None:
+    """Raise `BadInput` where positives join so many classes that a fold would have a single one."""
+    groups = int(group_classes(trainval.y, trainval.relations).max()) + 1
+    if groups < 2 * folds:
+        raise BadInput(
+            f"{name}: positives join the {len(trainval.class_names)} classes of trainval to"
+            f" {groups} groups, each of which is in one fold; {folds} folds need at least"
+            f" {2 * folds}. Correct positives that are of two classes, or lower --set folds"
         )

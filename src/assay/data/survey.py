@@ -12,6 +12,7 @@ from assay.data.copies import find_copies, find_near
 from assay.data.dataset import Dataset, Items, Labels, Marks
 from assay.data.image_files import ImageFiles
 from assay.data.load import inspect
+from assay.data.relations import RelationKind
 from assay.data.sources.glyphs import Drawings
 from assay.progress import Progress, silent
 from assay.protocols import Modality
@@ -145,6 +146,21 @@ class Roles:
 
 
 @dataclass(frozen=True)
+class Listed:
+    """Pairs or triplets that the data set lists.
+
+    Args:
+        kind: pairs or triplets.
+        count: how many there are.
+        in_trainval: how many name samples of trainval alone, and can be trained on.
+    """
+
+    kind: RelationKind
+    count: int
+    in_trainval: int
+
+
+@dataclass(frozen=True)
 class Survey:
     """Classes, sizes and problems of a data set.
 
@@ -159,6 +175,7 @@ class Survey:
         classes_with_one_sample: number of such classes.
         sizes: of the images that can be read; None where there are none, or sizes are not known.
         roles: None where the data set names no queries and gallery.
+        listed: None where the data set lists no pairs or triplets.
         metadata: number of different words of each further column.
         notes: what was left out on loading.
         problems: what is wrong with the data.
@@ -174,6 +191,7 @@ class Survey:
     classes_with_one_sample: int
     sizes: Sizes | None
     roles: Roles | None
+    listed: Listed | None
     metadata: dict[str, int]
     notes: tuple[str, ...]
     problems: Problems
@@ -208,6 +226,7 @@ def survey(data: str | Dataset, progress: Progress = silent) -> Survey:
         classes_with_one_sample=len(problems.single),
         sizes=_ranked(sizes[sizes.min(axis=1) > 0]),
         roles=_roles(dataset),
+        listed=_listed(dataset),
         metadata={column: len(set(words)) for column, words in dataset.metadata.items()},
         notes=dataset.notes,
         problems=problems,
@@ -290,6 +309,14 @@ def _roles(dataset: Dataset) -> Roles | None:
     )
     found = query, gallery, query & gallery, test & ~query & ~gallery, query & (relevant == 0)
     return Roles(*(int(marks.sum()) for marks in found))
+
+
+def _listed(dataset: Dataset) -> Listed | None:
+    given = dataset.relations
+    if given is None:
+        return None
+    in_trainval = given.within(np.flatnonzero(dataset.labels < dataset.first_test_class))
+    return Listed(given.kind, len(given), len(in_trainval))
 
 
 def _problems(dataset: Dataset, per_class: Labels, sizes: Labels) -> Problems:

@@ -13,7 +13,7 @@ from assay.fitters import parameters_of
 from assay.heads import HeadShape
 from assay.losses.loss import Loss, Method
 from assay.miners import Miner, miners
-from assay.protocols import Protocol, ResolvedProtocol, as_text
+from assay.protocols import Protocol, ResolvedProtocol, Supervision, as_text
 from assay.protocols.settings import LARGEST_RATE, check_given_once
 from assay.registry import did_you_mean
 from assay.space import Parameters, Range, Space, Value, in_words, read_number, read_whole
@@ -22,6 +22,9 @@ DEFAULT_WEIGHTS_LR = 3e-3
 
 TRAINING = ("lr", "weights_lr")
 """Parameters that neither the loss nor the miner takes, but the training."""
+
+LISTED_MINERS: Mapping[Supervision, str] = {"pairs": "listed_pairs", "triplets": "listed_triplets"}
+"""Miners of all methods where training is told listed pairs or triplets."""
 
 NO_DEFAULT: object = inspect.Parameter.empty
 """The default, in a signature, of a parameter that must be given."""
@@ -43,14 +46,16 @@ class BuiltMethod:
 def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol) -> BuiltMethod:
     """Build loss and miner; each parameter goes by its name to loss, miner or training.
 
-    A name that several of them take, or none, raises `BadInput`.
+    A name that several of them take, or none, raises `BadInput`. Where training is told listed
+    pairs or triplets, the miner is the one of these.
     """
     assert method.loss is not None, "a head in closed form is not trained"
     by_taker: dict[str, dict[str, Value]] = {"loss": {}, "miner": {}, "training": {}}
     for name, value in {**method.fixed, **parameters}.items():
         by_taker[_taker(method, name)][name] = value
     training = {**_training_defaults(method, protocol), **by_taker["training"]}
-    miner = miners[method.miner](**by_taker["miner"]) if method.miner else None
+    mining = miner_under(method, protocol)
+    miner = miners[mining](**by_taker["miner"]) if mining else None
     if miner is not None:
         miner.normalise = method.normalise
     loss = method.loss(**by_taker["loss"])
@@ -91,6 +96,13 @@ def build_method(
 
 def _in_text(parameters: Parameters) -> str:
     return ", ".join(as_text(*one) for one in parameters.items()) or "its defaults"
+
+
+def miner_under(method: Method, protocol: ResolvedProtocol) -> str | None:
+    """Return the name of the miner that feeds the loss under a protocol; None: there is none."""
+    if method.loss is None:
+        return None
+    return LISTED_MINERS.get(protocol.supervision, method.miner)
 
 
 def fitter_of(

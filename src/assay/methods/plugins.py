@@ -13,6 +13,7 @@ from assay.errors import BadInput, in_one_line
 from assay.hashing import digest, digest_file
 from assay.losses import methods
 from assay.losses.loss import Method
+from assay.methods.parameters import miner_under
 from assay.miners import miners
 from assay.protocols import ResolvedProtocol
 from assay.records.source import foreign_hash, source_hash
@@ -74,7 +75,8 @@ def source_of(method: Method, protocol: ResolvedProtocol) -> str:
     trunk = find(protocol.trunk)
     parts: list[object] = [trunk, samplers[method.sampler or protocol.sampler]]
     parts += method.loss.written_in() if method.loss else ()
-    parts += [miners[method.miner]] if method.miner else []
+    miner = miner_under(method, protocol)
+    parts += [miners[miner]] if miner else []
     parts += [method.fitter] if method.fitter else []
     if methods.get(method.name) is method:
         parts.append(sys.modules[methods.origin(method.name)])

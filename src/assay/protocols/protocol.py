@@ -51,11 +51,14 @@ Schedule = Literal["constant", "cosine"]
 """Learning rate during training: constant, or falling to zero along half a cosine over all epochs.
 """
 
-Supervision = Literal["classes", "images"]
+Supervision = Literal["classes", "images", "pairs", "triplets"]
 """What training knows: the class of each sample; or nothing, so that two augmented views of an
-image are the only positives, and each image is a class of its own. Validation and test go by the
-classes either way.
+image are the only positives, and each image is a class of its own; or the pairs or triplets that
+the data set lists, and nothing else is compared. Validation and test go by the classes in any case.
 """
+
+LISTED: Mapping[Supervision, int] = {"pairs": 2, "triplets": 3}
+"""Samples of one pair or triplet, where training knows those that the data set lists."""
 
 SettingValue = Value | tuple[Value, ...] | None
 """Value of a setting; None is `auto`."""
@@ -135,8 +138,9 @@ class Protocol:
         similarity: comparison of embeddings in validation and test. A loss has its own.
         folds: class-disjoint parts of trainval, each validated once.
         supervision: what training knows of the samples: their `classes`, or only which `images`
-            two views are of.
-        sampler: name of the sampler, which draws the training batches.
+            two views are of, or the `pairs` or `triplets` that the data set lists.
+        sampler: name of the sampler, which draws the training batches; not those of listed pairs or
+            triplets.
         refresh: training steps between two times that a sampler with a fresh memory bank embeds all
             training samples and plans its batches; None is one pass.
         iterations: training steps in an epoch; None is one pass over the images of the training

@@ -8,6 +8,7 @@ from typing import Any
 from assay.errors import BadInput
 from assay.protocols.batch import Batch, BatchKind
 from assay.protocols.protocol import (
+    LISTED,
     NOT_TRAINING,
     Augment,
     Frozen,
@@ -165,9 +166,13 @@ class ResolvedProtocol(Protocol):
         """Return classes x images per class for a fold that trains on `classes`.
 
         Where a batch holds more classes than that, `shrink_batch` decides: fewer classes with more
-        images each, or `BadInput`.
+        images each, or `BadInput`. Where training is told listed pairs or triplets, a batch is as
+        many of them as that many images make: pairs x 2, or triplets x 3.
         """
         wanted, per_class = self.batch.shape(kind)
+        if self.supervision in LISTED:
+            samples = LISTED[self.supervision]
+            return max(1, wanted * per_class // samples), samples
         if wanted <= classes:
             return wanted, per_class
         if not self.shrink_batch:
@@ -338,6 +343,12 @@ def resolve(
         _check_images(resolved, trunk)
     if resolved.supervision == "images":
         _check_views(resolved, given)
+    if resolved.supervision in LISTED and resolved.sampler != Protocol("usual").sampler:
+        raise BadInput(
+            f"--set sampler={resolved.sampler}: under supervision={resolved.supervision} batches"
+            " are drawn from the list, not by a sampler; leave the sampler as it is, or train with"
+            " supervision=classes"
+        )
     return resolved
 
 

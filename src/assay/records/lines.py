@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
-from assay.protocols import Modality, ResolvedProtocol
+from assay.protocols import ResolvedProtocol
+from assay.records.announced_data import AnnouncedData
 from assay.records.codec import Document, Record
 from assay.records.keys import Environment
 from assay.records.origin import GivenParameters, ParameterOrigin, Searched, SweepPoint
@@ -43,31 +44,6 @@ class AnnouncedProtocol(Record):
     question: str
     resolved: ResolvedProtocol
     settings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class AnnouncedData(Record):
-    """The data of a study; nothing here depends on the content of the test half.
-
-    Args:
-        name: name of the data set.
-        modality: drawing, photo or features.
-        trainval: fingerprint of the half that the study works on.
-        classes: number of its classes.
-        samples: number of its samples.
-        pretrained_on: data that made the features, where the samples are features.
-        left_out: samples that were left out of the data set, in words.
-        problems: problems of trainval, in words.
-    """
-
-    name: str
-    modality: Modality
-    trainval: str
-    classes: int
-    samples: int
-    pretrained_on: str | None = None
-    left_out: tuple[str, ...] = ()
-    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

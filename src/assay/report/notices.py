@@ -3,6 +3,7 @@
 from collections import Counter
 
 from assay.protocols import as_text
+from assay.protocols.protocol import LISTED
 from assay.records.study import StudyRecord
 from assay.stats import alpha_of_look
 from assay.tables import Across, Comparison, Sweep
@@ -132,6 +133,8 @@ def _of_study(record: StudyRecord) -> list[str]:
             f"{record.method}: training knew no classes; each image was a class of its own, and its"
             " augmented views the only positives."
         )
+    if record.resolved.supervision in LISTED and not record.announced.method.baseline:
+        notices.append(f"{record.method}: {_of_lists(record)}")
     if own := record.resolved.exceptions.get(record.trained_method):
         settings = ", ".join(as_text(name, value) for name, value in own.items())
         notices.append(f"{record.method}: the protocol makes an exception for it: {settings}.")
@@ -157,10 +160,21 @@ def _of_study(record: StudyRecord) -> list[str]:
     return notices + _edges(record)
 
 
+def _of_lists(record: StudyRecord) -> str:
+    """Return a notice that training was told listed pairs or triplets alone, and how many."""
+    told, given = record.resolved.supervision, record.announced.data.relations
+    said = f"training was told no classes; only listed {told} were compared."
+    if given is None:
+        return said
+    words = given.in_words
+    return f"{said} {words[0].upper()}{words[1:]}."
+
+
 def _of_one_class(record: StudyRecord) -> list[str]:
     """Return a notice where each training batch is of a single class."""
     classes, images = record.announced.method.batch
-    if classes > 1 or record.announced.method.baseline:
+    listed = record.resolved.supervision in LISTED
+    if classes > 1 or listed or record.announced.method.baseline:
         return []
     return [
         f"each batch was {images} images of one class, so a method without class weights saw no"

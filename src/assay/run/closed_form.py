@@ -38,7 +38,7 @@ from assay.train import NOTHING_FOUND, Fit, mean_scores, with_counts
 
 def folds_of_run(run: Run, view: View) -> list[Fold]:
     """Return the fold of a run; all folds if the run stands for all."""
-    folds = folds_of_labels(view.y, run.protocol.folds)
+    folds = folds_of_labels(view.y, run.protocol.folds, view.relations)
     return folds if run.fold is None else [folds[run.fold]]
 
 

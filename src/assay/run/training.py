@@ -245,7 +245,7 @@ def make_trainee(run: Run, view: View, validated: dict[int | None, View] | None 
     `validated` keeps the validation samples of each fold, which the runs of a stack share.
     """
     assert run.fold is not None
-    fold = folds_of_labels(view.y, run.protocol.folds)[run.fold]
+    fold = folds_of_labels(view.y, run.protocol.folds, view.relations)[run.fold]
     kept = {} if validated is None else validated
     if run.fold not in kept:
         kept[run.fold] = view.rows(fold.validation)

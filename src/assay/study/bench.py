@@ -162,7 +162,7 @@ def design_bench(
 ) -> list[Design]:
     """Return a design for each method; everything is looked up and checked, nothing is written.
 
-    `["all"]` names every method that suits the trunk.
+    `["all"]` names every method that suits the trunk and the supervision.
     """
     import_parts(imports)
     declared = protocols[protocol] if isinstance(protocol, str) else protocol
@@ -183,7 +183,12 @@ def design_bench(
     dataset = load(data, progress) if isinstance(data, str) else data
     conditions = Conditions.open(dataset, declared, on, imports)
     if everything:
-        chosen = [name for name in chosen if methods[name].starts in ("any", conditions.starts)]
+        chosen = [
+            name
+            for name in chosen
+            if methods[name].starts in ("any", conditions.starts)
+            and Design(conditions, methods[name]).why_not_listed is None
+        ]
     designs = design_methods(conditions, chosen)
     try_methods(designs)
     return designs

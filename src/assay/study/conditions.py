@@ -1,7 +1,7 @@
 """The conditions that all studies of a bench share."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -22,9 +22,11 @@ from assay.losses.loss import Start
 from assay.model import Architecture
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, ResolvedProtocol, SettingValue, resolve, with_settings
+from assay.protocols.protocol import LISTED
+from assay.records.announced_data import AnnouncedData, AnnouncedRelations
 from assay.records.keys import Environment
 from assay.records.ledger import Receipt
-from assay.records.lines import AnnouncedData, Weights
+from assay.records.lines import Weights
 from assay.run import Unsealed
 from assay.study.announced import starts_fixed
 from assay.trunks import build, trunk_facts, weights
@@ -35,7 +37,7 @@ class Conditions:
     """Halves of the data, protocol and device: the same for all studies of a bench.
 
     Args:
-        data: name and size of the data set, as studies announce them.
+        data: name and size of the data set, as studies announce them (`announced_data`).
         trainval: the half that studies work on.
         test: the sealed half.
         protocol: the protocol as declared, `auto` included.
@@ -139,7 +141,7 @@ class Conditions:
     @cached_property
     def classes_in_training(self) -> int:
         """Smallest number of classes that a fold trains on, as far as training knows them."""
-        if self.protocol.supervision == "images":
+        if self.protocol.supervision != "classes":
             return self.samples_in_training
         parts = folds(self.trainval, self.protocol.folds)
         return min(len(set(self.trainval.y[fold.train].tolist())) for fold in parts)
@@ -173,13 +175,69 @@ class Conditions:
         """What was left out when the data were read, in words."""
         return *self.data.left_out, *self.test.left_out
 
+    @cached_property
+    def listed(self) -> AnnouncedRelations | None:
+        """Pairs or triplets that the data set lists; None where it lists none."""
+        given = self.trainval.relations
+        if given is None:
+            return None
+        parts = [given.within(fold.train) for fold in folds(self.trainval, self.protocol.folds)]
+        return AnnouncedRelations(given.kind, len(given), tuple(map(len, parts)))
+
+    @property
+    def announced_data(self) -> AnnouncedData:
+        """The data as studies announce them: how much is trained on depends on the protocol too."""
+        return replace(self.data, relations=self.listed)
+
+    def check_listed(self) -> None:
+        """Raise `BadInput` where training is told pairs or triplets, and a fold lacks them."""
+        told, listed, given = self.protocol.supervision, self.listed, self.trainval.relations
+        if told not in LISTED:
+            return
+        wrong = f"--set supervision={told}: {self.data.name}"
+        if listed is None or given is None:
+            raise BadInput(
+                f"{wrong} lists no {told} in trainval; give a table: with the columns positive and"
+                " negative, or use supervision=classes"
+            )
+        if listed.kind != told:
+            raise BadInput(f"{wrong} lists {listed.kind}; use --set supervision={listed.kind}")
+        for number, fold in enumerate(folds(self.trainval, self.protocol.folds)):
+            own = given.within(fold.train)
+            if not len(own):
+                raise BadInput(
+                    f"{wrong} lists {given.words(len(given))}, of which each names a sample of fold"
+                    f" {number}, so nothing is left to train on while it is validated; list more,"
+                    " or raise --set folds"
+                )
+            positives = len(own.positives)
+            if told == "pairs" and positives in (0, len(own)):
+                only, other = ("positive", "negative") if positives else ("negative", "positive")
+                raise BadInput(
+                    f"{wrong}: all {len(own):,} pairs that are trained on while fold {number} is"
+                    f" validated are {only}s, and a loss needs both kinds; list {other}s too"
+                )
+
+    @property
+    def of_relations(self) -> list[str]:
+        """What becomes of the pairs or triplets that the data set lists, in words."""
+        given, told = self.listed, self.protocol.supervision
+        if given is None:
+            return []
+        if told not in LISTED:
+            return [
+                f"the data list {given.count:,} {given.kind}, which training is not told under"
+                f" supervision={told}; --set supervision={given.kind} trains on them"
+            ]
+        return [given.in_words]
+
     def check_data(self, say: Callable[[str, str], None], allow_leaks: bool) -> None:
-        """Report left-out samples and problems of the data.
+        """Report left-out samples, what becomes of listed pairs, and problems of the data.
 
         Raise `BadInput` where no bench should start on them, unless leaks are allowed.
         """
         flaws = self.test.flaws
-        for text in (*self.left_out, *flaws.of_trainval, *flaws.of_test):
+        for text in (*self.left_out, *self.of_relations, *flaws.of_trainval, *flaws.of_test):
             say("data", text)
         if flaws.refusal and not allow_leaks:
             raise BadInput(flaws.refusal)

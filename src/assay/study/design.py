@@ -18,7 +18,9 @@ from assay.methods import (
     space_of,
     with_given,
 )
+from assay.methods.from_lists import why_not_listed
 from assay.protocols import SAME_FOR_ALL, ResolvedProtocol, SettingValue, protocols
+from assay.protocols.protocol import LISTED
 from assay.records.benches import TWIN
 from assay.records.keys import own_source, search_source
 from assay.records.lines import (
@@ -107,7 +109,9 @@ class Design:
 
     @cached_property
     def batch(self) -> tuple[int, int]:
-        """Classes x images per class of a training batch; for a baseline, the protocol's."""
+        """Classes x images per class of a training batch, or listed pairs x 2 or triplets x 3; for
+        a baseline, the protocol's.
+        """
         if self.method.loss is None:
             return self.protocol.batch.shape(self.method.batch)
         return self.protocol.batch_for(self.method.batch, self.conditions.classes_in_training)
@@ -135,6 +139,13 @@ class Design:
         if given:
             return with_given(self.method, self.protocol, given)
         return defaults(self.method, self.protocol)
+
+    @property
+    def why_not_listed(self) -> str | None:
+        """Why the method cannot be trained from the listed pairs or triplets; None where it can be,
+        or none are trained on.
+        """
+        return why_not_listed(self.method, self.protocol, self.first)
 
     @property
     def chosen(self) -> dict[str, Value]:
@@ -169,6 +180,8 @@ class Design:
         references = {"metrics": conditions.test.references, "training_metrics": trained}
         check_ranks(self.protocol, references)
         self._check_start()
+        self.conditions.check_listed()
+        self._check_listed()
         self.preregistration.to_json()  # batch, space, defaults and source refuse too
 
     @cached_property
@@ -183,7 +196,7 @@ class Design:
                 resolved=self.protocol,
                 settings=protocols.changes(declared),
             ),
-            data=self.conditions.data,
+            data=self.conditions.announced_data,
             weights=self.conditions.weights,
             method=self._announced_method,
             space=self.space,
@@ -233,6 +246,15 @@ class Design:
             f" {' or '.join(others)} instead"
         )
 
+    def _check_listed(self) -> None:
+        """Raise `BadInput` where the method cannot be trained from listed pairs or triplets."""
+        if reason := self.why_not_listed:
+            raise BadInput(
+                f"{self.method.name} {reason}, so it cannot be trained under --set"
+                f" supervision={self.protocol.supervision}; --methods all takes those that can be,"
+                " or use --set supervision=classes"
+            )
+
     @cached_property
     def _announced_method(self) -> AnnouncedMethod:
         own = self.method
@@ -245,7 +267,8 @@ class Design:
             miner=own.miner,
             fixed=own.fixed,
             batch=self.batch,
-            batch_shrunk=self.batch != self.protocol.batch.shape(own.batch),
+            batch_shrunk=self.protocol.supervision not in LISTED
+            and self.batch != self.protocol.batch.shape(own.batch),
             defaults=self.first,
             departures=departures(own),
             paper=own.paper,

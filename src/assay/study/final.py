@@ -22,6 +22,7 @@ from assay.hashing import digest, digest_bytes
 from assay.methods import import_parts
 from assay.model import write_model_folder
 from assay.progress import Progress, Say, say_nothing, silent
+from assay.protocols.protocol import LISTED
 from assay.records.halves import pack_contents
 from assay.records.ledger import SealError, read, receipt_of
 from assay.records.run import TRAINED_ON, FinalTraining, ModelCard, Run, ScoreInterval
@@ -144,6 +145,7 @@ def train_final(
     called with what was found of the trunk of features.
     """
     check_out(out, replace_model)
+    _check_supervision(finished)
     design, epochs = _design(finished, device, imports), finished.epochs
     if not epochs and design.method.loss is not None:
         raise BadInput(
@@ -170,6 +172,18 @@ def train_final(
     others = {TRAINED_ON: contents}
     write_model_folder(out, model, card.to_json(), others, replace=replace_model)
     return card
+
+
+def _check_supervision(finished: Finished) -> None:
+    """Raise `BadInput` where the test half has nothing that such a training is told."""
+    told = finished.record.resolved.supervision
+    if told in LISTED:
+        raise BadInput(
+            f"{finished.record.method}: it was trained on listed {told}, and those of the test half"
+            " are left out, so that half has nothing to train on; train with a fold held out"
+            f" instead (assay train --data ... --method {finished.record.method} --set"
+            f" supervision={told}, without --final)"
+        )
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from assay.heads import HeadShape
 from assay.methods import build_method, defaults, samplers
 from assay.model import Architecture, count_numbers, untrained_model
 from assay.protocols import FirstStep, Protocol
+from assay.protocols.protocol import LISTED
 from assay.samplers.sampler import bank_of
 from assay.study.conditions import Conditions
 from assay.study.design import Design
@@ -61,9 +62,7 @@ def plan(designs: Sequence[Design], workers: int, reference: str | None = None) 
     """Time a few steps of the first trained method and count up."""
     conditions = designs[0].conditions
     protocol, trainval = conditions.resolved, conditions.trainval
-    rows: Labels = np.flatnonzero(
-        trainval.y < max(FEWEST, *(design.batch[0] for design in designs))
-    )
+    rows = _rows_of_sample(conditions, max(FEWEST, *(design.batch[0] for design in designs)))
     view, reading = _sample(conditions, rows)
     seconds, size = _measure(conditions, view, designs)
     trained = [design for design in designs if design.iterations_of_run]
@@ -117,8 +116,20 @@ def budget_in_words(protocol: Protocol) -> str:
     return f"{protocol.searches} search{'es' * (protocol.searches != 1)}, each {each} and {again}"
 
 
+def _rows_of_sample(conditions: Conditions, size: int) -> Labels:
+    """Return the rows of trainval that a few steps are timed on: those of the first classes, or of
+    the first listed pairs or triplets.
+    """
+    trainval = conditions.trainval
+    if conditions.resolved.supervision in LISTED:
+        assert trainval.relations is not None
+        rows: Labels = np.unique(trainval.relations.samples[:size])
+        return rows
+    return np.flatnonzero(trainval.y < size)
+
+
 def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
-    """Return the view of a few classes, and the seconds per sample to make it."""
+    """Return the view of a few samples, and the seconds per sample to make it."""
     protocol, trainval = conditions.resolved, conditions.trainval
     start = time.perf_counter()
     squares = FirstStep(
@@ -129,7 +140,8 @@ def _sample(conditions: Conditions, rows: Labels) -> tuple[View, float]:
         if protocol.frozen == "trunk"
         else cast("Pixels", trainval.some(rows, squares))
     )
-    return View(x, trainval.y[rows]), (time.perf_counter() - start) / len(rows)
+    listed = None if trainval.relations is None else trainval.relations.within(rows)
+    return View(x, trainval.y[rows], relations=listed), (time.perf_counter() - start) / len(rows)
 
 
 def _measure(conditions: Conditions, sample: View, designs: Sequence[Design]) -> tuple[float, int]:

@@ -26,6 +26,7 @@ from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
 from assay.losses.loss import Loss, Seen
 from assay.methods import BuiltMethod, build_method, fitter_of, samplers
+from assay.protocols.protocol import LISTED
 from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
 from assay.study.design import Design
@@ -33,6 +34,7 @@ from assay.train import (
     Drawn,
     check_plan,
     draw_batches,
+    draw_lists,
     groups_of,
     plan_batches,
     training_labels,
@@ -100,6 +102,11 @@ def _draw(design: Design) -> _Drawn:
     y = training_labels(trainval.y[train], protocol.supervision)
     name, drawn = design.method.sampler or protocol.sampler, _Drawn([], y)
     if design.method.loss is None:
+        return drawn
+    if protocol.supervision in LISTED:
+        assert trainval.relations is not None
+        lists = draw_lists(trainval.relations.within(train), batch[0], protocol.seed)
+        drawn.batches.extend(islice(lists, DRAWS))
         return drawn
     try:
         found: Iterator[Drawn]

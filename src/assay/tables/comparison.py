@@ -10,8 +10,9 @@ from functools import cached_property
 
 from assay.hashing import digest
 from assay.metric_names import direction
+from assay.records.announced_data import AnnouncedData
 from assay.records.benches import DeclaredBench, announced_before, declared_benches, in_turn
-from assay.records.lines import AnnouncedData, Preregistration, Seal, Setting
+from assay.records.lines import Preregistration, Seal, Setting
 from assay.records.origin import ParameterOrigin, Searched
 from assay.records.reported import Extent
 from assay.records.run import RunBudget
@@ -33,9 +34,7 @@ from assay.tables.studies import (
 
 SETTINGS: tuple[Setting, ...] = ("concatenated", "separated")
 WHOLE = 1.0
-"""In place of the smallest difference for metrics that have none declared: of them only what is
-settled counts.
-"""
+"""In place of the smallest difference for metrics without one: only what is settled counts."""
 
 
 @dataclass(frozen=True)

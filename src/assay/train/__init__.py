@@ -2,7 +2,6 @@
 
 from assay.train.batches import (
     Batches,
-    Drawn,
     check_plan,
     draw_batches,
     iterations_of,
@@ -10,6 +9,7 @@ from assay.train.batches import (
     sampler_of,
     times_embedded,
 )
+from assay.train.lists import Drawn, draw_lists, listed_in
 from assay.train.loop import Stepper, fit
 from assay.train.one_network import OneNetwork, ReadBatch, set_training, step
 from assay.train.optimisers import groups_of, make_optimiser, optimiser_of
@@ -52,12 +52,14 @@ __all__ = [
     "can_stack",
     "check_plan",
     "draw_batches",
+    "draw_lists",
     "fit",
     "floats_of",
     "groups_of",
     "ignore_epoch",
     "is_out_of_patience",
     "iterations_of",
+    "listed_in",
     "make_optimiser",
     "mean_scores",
     "optimiser_of",

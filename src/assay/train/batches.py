@@ -1,4 +1,5 @@
-"""The batches of a training, in order: from a sampler, or planned from the memory bank.
+"""The batches of a training, in order: from a sampler, planned from the memory bank, or drawn from
+listed pairs or triplets (train/lists.py).
 
 The memory bank holds all training samples as the model embeds them. It is made where the sampler or
 the loss asks for one, and serves both:
@@ -34,20 +35,9 @@ from assay.model import Model
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
 from assay.samplers.sampler import BankKind, Planner, Sampler, bank_of
+from assay.train.lists import Drawn, draw_lists
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
-
-
-class Drawn(NamedTuple):
-    """A batch before any sample is read.
-
-    Args:
-        rows: indices into the training samples of the fold.
-        labels: their labels.
-    """
-
-    rows: Rows
-    labels: Labels
 
 
 def sampler_of(method: BuiltMethod, protocol: ResolvedProtocol) -> str:
@@ -163,7 +153,8 @@ class Batches:
         self._loss = trainee.method.loss
         self._name = sampler_of(trainee.method, protocol)
         samples = len(trainee.train)
-        self._kind = bank_of(samplers[self._name])
+        listed = trainee.listed
+        self._kind = bank_of(samplers[self._name]) if listed is None else None
         one_pass = steps_of_passes(1, samples, batch)
         kept = self._kind == "kept"
         epoch = iterations_of(protocol, samples, batch)
@@ -179,11 +170,11 @@ class Batches:
                 self._plan = _Plan(plan.numpy(), saved.values["first"])
             self.embedded, self.drawn = saved.values["embedded"], saved.values["drawn"]
             self._taken = saved.values["taken"]
-        self._batches = (
-            draw_batches(trainee.y, self._name, batch, trainee.seed, self._taken)
-            if self._kind is None
-            else iter(())
-        )
+        self._batches: Iterator[Drawn] = iter(())
+        if listed is not None:
+            self._batches = draw_lists(listed, batch[0], trainee.seed, self._taken)
+        elif self._kind is None:
+            self._batches = draw_batches(trainee.y, self._name, batch, trainee.seed, self._taken)
 
     @property
     def planned(self) -> int:

@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from assay.protocols import ResolvedProtocol
-from assay.train.batches import Batches, Drawn, iterations_of
+from assay.train.batches import Batches, iterations_of
+from assay.train.lists import Drawn
 from assay.train.resume import ResumeFile, SavedState
 from assay.train.trainee import Trainee
 from assay.train.validation import Fit, Validator, validator_of

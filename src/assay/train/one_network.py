@@ -12,7 +12,8 @@ from assay.hashing import derive
 from assay.methods import BuiltMethod, Seen
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
-from assay.train.batches import Drawn, iterations_of
+from assay.train.batches import iterations_of
+from assay.train.lists import Drawn
 from assay.train.optimisers import optimiser_of, set_rates
 from assay.train.resume import (
     SavedState,

@@ -28,9 +28,11 @@ from assay.hashing import digest
 from assay.methods import BuiltMethod
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
-from assay.train.batches import Drawn, draw_batches, iterations_of, plan_batches, sampler_of
+from assay.samplers.sampler import bank_of, check_pattern
+from assay.train.batches import draw_batches, iterations_of, plan_batches, sampler_of
+from assay.train.lists import Drawn, draw_lists
 from assay.train.optimisers import Group, groups_of, make_optimiser, set_rates
+from assay.train.pattern import labels_of_all_batches
 from assay.train.resume import SavedState, own_attributes, weights_of
 from assay.train.stack_arithmetic import product, with_rows_apart
 from assay.train.trainee import Trainee
@@ -147,8 +149,7 @@ class HeadStack:
         with torch.no_grad():
             self._x_ND = first.model.norm(x_ND)
         self._sampler = sampler_of(first.method, protocol)
-        same = has_fixed_pattern(samplers[self._sampler]) and not _knows_classes(first)
-        self._labels_N = torch.arange(batch[0]).repeat_interleave(batch[1]) if same else None
+        self._labels_N = labels_of_all_batches(first, self._sampler, batch)
 
     def open(self, places: int, steps: int) -> None:
         """Make empty places and trace a step; raise `CannotBeTraced` if that is not possible."""
@@ -158,7 +159,7 @@ class HeadStack:
         self._weights = _StackedWeights(self._first, places, self._floats_differ)
         one = self._first
         rows, labels = self._example()
-        if self._labels_N is not None:
+        if self._labels_N is not None and one.listed is None:
             check_pattern(self._sampler, labels, self.batch)
         example = self._gather([one.train[rows]] * places, [labels] * places)
         self._gradients = self._weights.trace(*example)
@@ -166,6 +167,8 @@ class HeadStack:
     def _example(self) -> Drawn:
         """Return a batch to trace a step with; a planner gets the vectors as their embeddings."""
         one = self._first
+        if one.listed is not None:
+            return next(draw_lists(one.listed, self.batch[0], one.seed))
         if bank_of(samplers[self._sampler]) is None:
             return next(draw_batches(one.y, self._sampler, self.batch, one.seed))
         z_ND = F.normalize(self._x_ND[torch.from_numpy(one.train)])
@@ -405,18 +408,6 @@ def _weights(trainee: Trainee) -> dict[str, nn.Parameter]:
 def _buffers(trainee: Trainee) -> dict[str, Tensor]:
     """Return the buffers of a loss by name."""
     return {f"loss.{name}": buffer for name, buffer in trainee.method.loss.named_buffers()}
-
-
-def _knows_classes(trainee: Trainee) -> bool:
-    """Return whether the loss depends on which classes are in a batch.
-
-    A loss that has nothing for each class cannot know them. Where all batches have the same pattern
-    of labels, such a loss gets the same labels every time, and nothing in it depends on values.
-    """
-    loss, classes = trainee.method.loss, int(trainee.y.max()) + 1
-    return loss.compares in ("classes", "anything") or any(
-        held.ndim and len(held) == classes for held in weights_of(loss).values()
-    )
 
 
 @contextmanager

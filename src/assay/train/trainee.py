@@ -7,12 +7,14 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor
 
-from assay.data.dataset import Labels, Rows
-from assay.data.packs import View, renumber
+from assay.data.dataset import Labels, Rows, renumber
+from assay.data.packs import View
+from assay.data.relations import Relations
 from assay.methods import BuiltMethod
 from assay.model import Model
 from assay.protocols import Supervision
 from assay.records.run import Checkpoint
+from assay.train.lists import listed_in
 
 OnEpoch = Callable[[int, float, Checkpoint | None], None]
 """Called after each epoch with its number, its mean loss, and the validation if there was one."""
@@ -27,6 +29,8 @@ def ignore_epoch(epoch: int, loss: float, checkpoint: Checkpoint | None) -> None
 
 def training_labels(y: Labels, supervision: Supervision) -> Labels:
     """Return the labels that training is given for samples of these classes, numbered from 0.
+
+    Where it is told no classes, each sample has a label of its own.
 
     >>> y = np.array([7, 7, 9])
     >>> training_labels(y, "classes"), training_labels(y, "images")
@@ -67,3 +71,10 @@ class Trainee:
     def y(self) -> Labels:
         """Labels that training is given, numbered from 0 over the classes of the fold."""
         return training_labels(self.view.y[self.train], self.supervision)
+
+    @cached_property
+    def listed(self) -> Relations | None:
+        """Pairs or triplets that training is told, of places among `train`; None where it is told
+        none.
+        """
+        return listed_in(self.view, self.train, self.supervision)

@@ -14,7 +14,9 @@ from assay.study.design import Design
 from assay.verify.finding import Finding
 
 TITLE = "announced again"
-OF_THE_DATA = ("modality", "trainval", "classes", "samples", "pretrained_on", "problems")
+OF_THE_DATA = (
+    "modality", "trainval", "classes", "samples", "pretrained_on", "problems", "relations",
+)  # fmt: skip
 """Entries of the data that are equal for the same data; the name of these, and what was left out of
 them, may be others.
 """

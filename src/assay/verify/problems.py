@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Sequence
 
 from assay.data.copies import NEARLY
-from assay.records.lines import AnnouncedData
+from assay.records.announced_data import AnnouncedData
 from assay.records.study import StudyRecord
 from assay.study.conditions import Conditions
 from assay.verify.finding import Finding

@@ -6,14 +6,15 @@ import errno
 import os
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
 
-from assay.data.dataset import Dataset, Labels, Marks
+from assay.data.dataset import Dataset, Labels, Marks, relation_notes
 from assay.data.image_files import ImageFiles
 from assay.data.paths import check_inside
+from assay.data.relations import Relations
 from assay.data.sources.archives import is_archive, unpack
 from assay.errors import BadInput, reason_of
 from assay.files import read_lines
@@ -75,7 +76,7 @@ class Release:
 @dataclass(frozen=True)
 class ListedImages:
     """Image files in any order: names, paths, class numbers from 0, and what else is known of
-    each.
+    each. The rows of the relations are numbers of images in this order.
     """
 
     ids: Sequence[str]
@@ -84,6 +85,7 @@ class ListedImages:
     query: Marks | None = None
     gallery: Marks | None = None
     metadata: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    relations: Relations | None = None
 
 
 def find_folder(
@@ -262,7 +264,8 @@ def make_dataset(
         sorted(range(len(labels)), key=lambda row: (labels[row], images.ids[row])), dtype=np.int64
     )
     paths = [images.paths[row] for row in order]
-    return Dataset(
+    given = images.relations
+    made = Dataset(
         name=name,
         modality=modality,
         labels=images.labels[order],
@@ -279,4 +282,6 @@ def make_dataset(
             column: [words[row] for row in order] for column, words in images.metadata.items()
         },
         official=official,
+        relations=None if given is None else given.within(order).ordered(),
     )
+    return replace(made, notes=(*made.notes, *relation_notes(made)))

@@ -1,10 +1,11 @@
 """`table:FILE`: a CSV or Parquet file that names images and their labels, wherever they lie.
 
 Columns: `path` (from the folder of the table, or absolute) and `label`; and where wanted `split`
-(trainval or test), `query` and `gallery` (marks of the test half) and any others, which are kept as
-metadata. The order of the rows does not matter. Names and labels are taken in Unicode's composed
-form (NFC), so that a copy written in the other one is the same data set. In a CSV the header counts
-as row 1, as in a spreadsheet; rows of a Parquet file count from 1.
+(trainval or test), `query` and `gallery` (marks of the test half), `positive` and `negative` (paths
+of other rows, which a row belongs with or does not) and any others, which are kept as metadata. The
+order of the rows does not matter. Names and labels are taken in Unicode's composed form (NFC), so
+that a copy written in the other one is the same data set. In a CSV the header counts as row 1, as
+in a spreadsheet; rows of a Parquet file count from 1.
 """
 
 import csv
@@ -23,6 +24,7 @@ from assay.data.dataset import Dataset, Labels, Marks, datasets
 from assay.data.images import endings
 from assay.data.paths import check_inside
 from assay.data.sources.official import ListedImages, files_in, first_few, make_dataset
+from assay.data.sources.table_lists import read_relations
 from assay.errors import BadInput, reason_of
 from assay.files import open_file, read_lines
 from assay.progress import Progress, silent
@@ -38,7 +40,7 @@ NO_TEXT = (bytes, list, dict, tuple)
 SEPARATORS = {";": "semicolons", "\t": "tabs", "|": "vertical bars"}
 """Marks that separate columns in files that other programs call CSV."""
 
-KNOWN = ("path", "label", "split", "query", "gallery")
+KNOWN = ("path", "label", "split", "query", "gallery", "positive", "negative")
 """Columns whose cells are used; those of other columns are kept as text."""
 
 NUMBER = re.compile(r"[+-]?[0-9]+(\.[0-9]+)?")
@@ -53,6 +55,22 @@ class ImageTable:
     numbers: list[int]
 
     @property
+    def folder(self) -> Path:
+        """Folder of the table, from which paths are given."""
+        return self.file.absolute().parent
+
+    def file_of(self, cell: str) -> Path:
+        """Return the file that a cell names."""
+        return Path(cell).expanduser() if cell.startswith("~/") else self.folder / cell
+
+    def name_of(self, path: Path) -> str:
+        """Return the name of the image in a file: its path, from the folder of the table if it lies
+        there.
+        """
+        inside = path.is_relative_to(self.folder)
+        return _composed((path.relative_to(self.folder) if inside else path).as_posix())
+
+    @property
     def labels(self) -> list[str]:
         """Label of each row."""
         return self.columns["label"]
@@ -65,7 +83,7 @@ class ImageTable:
 @datasets("table:")
 def load_table(path: Path, progress: Progress = silent) -> Dataset:
     """A .csv or .parquet file with the columns path and label, and perhaps split, query, gallery,
-    category and others.
+    positive, negative, category and others.
     """
     table = _read(path)
     for column in ("path", "label"):
@@ -84,7 +102,8 @@ def load_table(path: Path, progress: Progress = silent) -> Dataset:
         for role in ("query", "gallery")
     )
     metadata = {column: cells for column, cells in table.columns.items() if column not in KNOWN}
-    images = ListedImages(ids, paths, labels, query, gallery, metadata)
+    relations = read_relations(table, ids)
+    images = ListedImages(ids, paths, labels, query, gallery, metadata, relations)
     notes = [*beside, *_notes(ids, split, query, gallery)]
     return make_dataset(
         f"table:{path.name}",
@@ -250,12 +269,9 @@ def _find_images(table: ImageTable) -> tuple[list[str], list[Path], list[str]]:
     """Return name and file of each row, and notes on images without a row. Files below the folder
     of the table are named from there.
     """
-    folder = table.file.absolute().parent
-    paths = [_path(table, row, folder) for row in range(len(table.numbers))]
-    ids = [
-        _composed((path.relative_to(folder) if path.is_relative_to(folder) else path).as_posix())
-        for path in paths
-    ]
+    folder = table.folder
+    paths = [_path(table, row) for row in range(len(table.numbers))]
+    ids = [table.name_of(path) for path in paths]
     _check_once(table, ids, paths)
     there: dict[Path, set[str]] = {
         parent: files_in(parent) for parent in {path.parent for path in paths}
@@ -290,7 +306,7 @@ def _without_row(paths: Sequence[Path], there: Mapping[Path, set[str]]) -> list[
     )
 
 
-def _path(table: ImageTable, row: int, folder: Path) -> Path:
+def _path(table: ImageTable, row: int) -> Path:
     cell = table.columns["path"][row]
     parts = PurePosixPath(cell).parts
     if ".." in parts:
@@ -305,7 +321,7 @@ def _path(table: ImageTable, row: int, folder: Path) -> Path:
             f"has a path that cannot be read here: {cell!a}; write folders with / and names in"
             " plain text",
         )
-    return Path(cell).expanduser() if cell.startswith("~/") else folder / cell
+    return table.file_of(cell)
 
 
 def _check_once(table: ImageTable, ids: Sequence[str], paths: Sequence[Path]) -> None:
