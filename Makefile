@@ -51,6 +51,8 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/offline.py
 	$(BIN)/python benchmarks/evaluation.py
 	$(BIN)/python benchmarks/bits.py
+	$(BIN)/python benchmarks/structured_clustering.py
+	$(BIN)/python benchmarks/cross_batch_memory.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/twins.py
 	$(BIN)/python benchmarks/scheduling.py

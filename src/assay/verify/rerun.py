@@ -285,16 +285,19 @@ def _compare(store: Store, scratch: Store, repetition: Repetition) -> _Computed:
         "same bytes" if same and same_weights else None,
         same_weights,
         abs(here - there),
-        _in_words(stored, computed),
+        _in_words(stored, computed, same),
         "; ".join(differences_of_environment(run, repetition.run)),
     )
 
 
-def _in_words(stored: RunResult, computed: RunResult) -> str:
-    """Return how two results differ: by their scores, or else by which fields."""
+def _in_words(stored: RunResult, computed: RunResult, same: bool) -> str:
+    """Return how two results differ: by their scores, or else by which fields.
+
+    `same` says whether their files are the same bytes.
+    """
     there, here = (f"{one.validation['map_at_r']:.6f}" for one in (stored, computed))
     words = f"validation MAP@R {here}, in the store {there}"
-    if here != there:
+    if here != there or same:
         return words
     other = ", ".join(differing_fields(stored.to_json(), computed.to_json()))
     return f"{words}, and of result.json another {other or 'layout'}"
