@@ -56,6 +56,7 @@ STANDING: dict[str, tuple[str, str]] = {
     "circle_class": (COMPARED, ""),
     "contrastive": (COMPARED, "theirs returns 0 where neither kind of pair occurs more than once"),
     "cosface": (COMPARED, ""),
+    "dreml": (ABSENT, ""),
     "fastap": (COMPARED, ""),
     "histogram": (
         COMPARED,
@@ -77,6 +78,7 @@ STANDING: dict[str, tuple[str, str]] = {
     "proxy_anchor": (COMPARED, ""),
     "proxy_nca": (COMPARED, ""),
     "proxy_nca_strict": (ABSENT, "theirs keeps the own proxy in the denominator"),
+    "proxy_softmax": (ABSENT, "theirs smooths no labels"),
     "proxy_triplet": (COMPARED, ""),
     "quadruplet": (ABSENT, ""),
     "ranked_list": (

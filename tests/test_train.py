@@ -327,6 +327,7 @@ def test_the_same_seed_gives_the_same_bytes_whatever_the_global_generators_hold(
         torch.manual_seed(3)
         loss = losses[name]()
         loss.setup(4, 6)
+        loss.prepare(len(TRAIN.y), 8)
         torch.manual_seed(noise)
         np.random.seed(noise)
         method = built(loss, miner=miner)
