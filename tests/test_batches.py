@@ -249,12 +249,60 @@ def test_rows_that_are_not_finite_are_zeros_in_the_bank(log: Log) -> None:
         np.full((3, 12), 36),
         np.full((3, 12), -1),
         np.zeros((3, 0), dtype=np.int64),
+        np.zeros((3, 11), dtype=np.int64),
+        [[0] * 12] * 3,
+        None,
+        torch.zeros(3, 12, dtype=torch.int64),
     ],
 )
 def test_a_plan_of_another_shape_or_of_other_rows_is_refused(log: Log, wrong: Any) -> None:
     samplers("test_wrong")(plans("kept")(lambda bank, batch, count, draw: wrong))
-    with pytest.raises(BadInput, match=r"the sampler test_wrong planned .* a plan is 3 batches"):
+    said = (
+        r"the sampler test_wrong (planned .*; a plan is a numpy array of 3 batches x 12 rows"
+        r"|drew row -?\d+, and the training samples have rows 0 to 35)"
+    )
+    with pytest.raises(BadInput, match=said):
         batches_of(trainee(losses["triplet"](), "test_wrong")).draw()
+
+
+def test_a_planner_cannot_change_labels_or_rows_of_the_training(log: Log) -> None:
+    @samplers("test_greedy")
+    @plans("kept")
+    def greedy(bank: Bank, batch: tuple[int, int], count: int, draw: np.random.Generator) -> Any:
+        bank.y.zero_()
+        bank.z.zero_()
+        return np.arange(36).reshape(3, 12)
+
+    one = trainee(losses["triplet"](), "test_greedy")
+    batches = batches_of(one)
+    drawn = batches.draw()
+    assert (drawn.labels == TRAIN.y[drawn.rows]).all() and len(set(drawn.labels.tolist())) == 2
+    assert batches.state().tensors["bank"].any()
+
+
+def test_a_sampler_that_draws_a_row_that_is_not_there_is_named(log: Log) -> None:
+    def beyond(y: Any, batch: tuple[int, int], seed: int) -> Iterator[Any]:
+        while True:
+            yield np.array([0, len(y)])
+
+    samplers("test_beyond")(beyond)
+    with pytest.raises(BadInput, match=r"^the sampler test_beyond drew row 36, .* rows 0 to 35$"):
+        batches_of(trainee(losses["triplet"](), "test_beyond")).draw()
+
+
+def test_a_bank_is_kept_or_fresh() -> None:
+    with pytest.raises(ValueError, match=r"kept or fresh, got 'stale'"):
+        plans("stale")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("every", [-1.0, float("nan"), float("inf")])
+def test_the_passes_between_two_refreshes_are_a_finite_number(every: float) -> None:
+    class Odd(Seer):
+        def __init__(self) -> None:
+            super().__init__(every=every)
+
+    with pytest.raises(ValueError, match=r"^Odd: every is a finite number of passes"):
+        assemble(Method("odd", Odd), {}, LONG)
 
 
 def test_a_loss_that_sees_all_is_given_features_rows_and_passes() -> None:

@@ -190,6 +190,9 @@ def test_a_fitter_of_ones_own_is_benched_and_every_number_of_it_is_checked(
     [
         (lambda x, y, width: nn.Linear(x.shape[1], width + 1), r"its head has 9 outputs"),
         (lambda x, y, width: 1 / 0, "ZeroDivisionError"),
+        (lambda x, y, width: None, "its fitter returned a NoneType; return a torch.nn.Linear"),
+        (lambda x, y, width: nn.Linear(x.shape[1] + 1, width), "its head takes 129 numbers"),
+        (lambda x, y, width: linear(torch.full((2, x.shape[1]), torch.nan), x.mean(0)), "NaN"),
     ],
 )
 def test_a_fitter_that_fails_is_refused_before_anything_is_announced(

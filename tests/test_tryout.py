@@ -295,7 +295,10 @@ def test_a_sampler_that_wrongly_declares_a_fixed_pattern_is_found_before_the_ann
 
 
 SAMPLERS: dict[str, tuple[Any, str]] = {
-    "outside": (lambda y, batch, seed: iter([np.array([len(y)])]), "IndexError"),
+    "outside": (
+        lambda y, batch, seed: iter([np.array([len(y)])]),
+        "drew row 20, and the training samples have rows 0 to 19",
+    ),
     "failing": (lambda y, batch, seed: iter([1 / 0]), "ZeroDivisionError"),
     "leaving": (lambda y, batch, seed: iter([sys.exit(0)]), "SystemExit: 0"),
     "short": (lambda y, batch, seed: iter([np.arange(4)]), "short has ended; it must draw"),

@@ -153,9 +153,11 @@ def train(
     if json:
         print_json({"model": str(out), **card.to_json()})
         return
-    if card.status == "diverged":
+    if card.status == "diverged" and design.method.loss is None:
+        note(f"{method}: its head gives embeddings that are not finite, so the model is of no use")
+    elif card.status == "diverged":
         print("training diverged; the best checkpoint before that was kept", file=sys.stderr)
-    if card.epoch == 0:
+    if card.epoch == 0 and design.method.loss is not None and card.status != "diverged":
         note(
             "no validation was better than before training: the model has its initial weights;"
             " train longer (--set epochs=..., patience=...), or with another learning rate (--set"

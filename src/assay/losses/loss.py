@@ -263,7 +263,7 @@ class Method:
 
     name: str
     loss: type[Loss] | None
-    space: Space
+    space: Space = field(default_factory=Space)
     miner: str | None = None
     batch: BatchKind = "embedding"
     fixed: Mapping[str, Value] = field(default_factory=dict)

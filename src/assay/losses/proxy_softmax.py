@@ -35,7 +35,7 @@ class ProxySoftmax(Loss):
         PROXY_START,
         "labels are smoothed and outputs of the head dropped; the published code does neither",
         "batches of the protocol for classification, instead of several images of each class",
-        "the embedding is as wide as the protocol says, instead of 2048",
+        "the embedding is as wide as the protocol says; 2048 in the paper",
         (
             "the first epoch, of head and proxies only, is one of the protocol's, and leaves the"
             " statistics of batch normalisation as they are; the published code updates them"

@@ -67,6 +67,10 @@ def assemble(method: Method, parameters: Parameters, protocol: ResolvedProtocol)
 def _check_refreshed(loss: Loss) -> None:
     """Raise `ValueError` for a loss that says what a refresh does, and never when."""
     kind = type(loss)
+    if not 0 <= loss.every < float("inf"):
+        raise ValueError(
+            f"{kind.__name__}: every is a finite number of passes, at least 0, got {loss.every}"
+        )
     asks = kind.refresh is not Loss.refresh or kind.batches is not Loss.batches
     if asks and not loss.refreshes:
         raise ValueError(

@@ -128,7 +128,7 @@ def _unfinished(record: StudyRecord) -> str:
 
 def _of_study(record: StudyRecord) -> list[str]:
     notices = []
-    if record.resolved.supervision == "images":
+    if record.resolved.supervision == "images" and not record.announced.method.baseline:
         notices.append(
             f"{record.method}: training knew no classes; each image was a class of its own, and its"
             " augmented views the only positives."

@@ -1,7 +1,7 @@
 """The interface of a sampler, and the registry that the modules of this folder fill."""
 
 from collections.abc import Callable, Iterator
-from typing import Literal, Protocol, TypeVar
+from typing import Literal, Protocol, TypeVar, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -72,6 +72,11 @@ next time are planned then.
 
 def plans(bank: BankKind) -> Callable[[AnyPlanner], AnyPlanner]:
     """Declare that a sampler plans its batches from the memory bank, and from which."""
+    if bank not in get_args(BankKind):
+        raise ValueError(
+            f"a sampler plans from a bank that is {' or '.join(get_args(BankKind))}, got {bank!r};"
+            ' write @plans("fresh") above it'
+        )
 
     def declare(planner: AnyPlanner) -> AnyPlanner:
         planner.bank = bank  # type: ignore[attr-defined]

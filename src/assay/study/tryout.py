@@ -25,7 +25,7 @@ from assay.data.splits import folds
 from assay.devices import seed_torch, torch_threads
 from assay.errors import BadInput, in_one_line
 from assay.losses.loss import Loss, Seen
-from assay.methods import BuiltMethod, build_method, fitter_of, samplers
+from assay.methods import BuiltMethod, Fitter, build_method, fitter_of, samplers
 from assay.protocols.protocol import LISTED
 from assay.samplers.sampler import bank_of, check_pattern, has_fixed_pattern
 from assay.space import Parameters
@@ -181,7 +181,19 @@ def _try_fitter(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
     assert method.fitter is not None and fit is not None
     with _random_numbers_kept(torch.device("cpu")), torch_threads(design.protocol.threads):
         try:
-            layer = fit(torch.randn(len(y), FEATURES), y, design.dim)
+            with torch.no_grad():
+                layer = fit(torch.randn(len(y), FEATURES), y, design.dim)
+            if not isinstance(layer, nn.Linear):
+                raise TypeError(
+                    f"its fitter returned a {type(layer).__name__}; return a torch.nn.Linear of 1"
+                    f" to {design.dim} outputs"
+                )
+            if layer.in_features != FEATURES:
+                raise ValueError(
+                    f"its head takes {layer.in_features} numbers, and the features have {FEATURES}"
+                )
+            if not all(torch.isfinite(weight).all() for weight in layer.parameters()):
+                raise ValueError("its head holds NaN or infinity")
             if not 1 <= layer.out_features <= design.dim:
                 raise ValueError(
                     f"its head has {layer.out_features} outputs, not 1 to {design.dim}"
@@ -191,7 +203,7 @@ def _try_fitter(design: Design, parameters: Parameters, drawn: _Drawn) -> None:
         except (Exception, SystemExit) as error:
             raise BadInput(
                 f"{method.name} fails on {len(y)} random vectors of {FEATURES} numbers:"
-                f" {in_one_line(error, method.fitter.__module__)}. {NOTHING_LOST}"
+                f" {in_one_line(error, _place_of(method.fitter))}. {NOTHING_LOST}"
             ) from error
 
 
@@ -206,7 +218,8 @@ def _refresh(design: Design, loss: Loss, dim: int, drawn: _Drawn) -> list[Drawn]
     planned = loss.batches(bank, design.batch, DRAWS, draw)
     if planned is None:
         return []
-    rows = check_plan(planned, f"{type(loss).__name__}.batches", DRAWS, len(drawn.y))
+    name, size = f"{type(loss).__name__}.batches", design.batch[0] * design.batch[1]
+    rows = check_plan(planned, name, DRAWS, size, len(drawn.y))
     return [Drawn(own, drawn.y[own]) for own in rows]
 
 
@@ -258,10 +271,10 @@ def _with(parameters: Parameters) -> str:
     return ", ".join(f"{name}={value}" for name, value in parameters.items()) or "its defaults"
 
 
-def _place_of(loss: type[Loss]) -> str:
-    """Return file and line of the code of a loss."""
+def _place_of(part: type[Loss] | Fitter) -> str:
+    """Return file and line of the code of a loss or a fitter."""
     try:
-        code = inspect.unwrap(loss.forward)
+        code = inspect.unwrap(getattr(part, "forward", part))
         return f"{Path(inspect.getfile(code))}, line {inspect.getsourcelines(code)[1]}"
     except (OSError, TypeError):
-        return loss.__module__
+        return part.__module__

@@ -34,7 +34,7 @@ from assay.methods import BuiltMethod, Loss
 from assay.model import Model
 from assay.protocols import ResolvedProtocol
 from assay.samplers import samplers
-from assay.samplers.sampler import BankKind, Planner, Sampler, bank_of
+from assay.samplers.sampler import BankKind, Planner, Sampler, bank_of, size_of_batch
 from assay.train.lists import Drawn, draw_lists
 from assay.train.resume import SavedState
 from assay.train.trainee import Trainee
@@ -107,6 +107,7 @@ def draw_batches(
     """
     draw: Sampler = samplers[sampler]  # type: ignore[assignment]
     for rows in islice(draw(labels, batch, derive(seed, "batches")), start, None):
+        check_rows(rows, f"the sampler {sampler}", len(labels))
         yield Drawn(rows, labels[rows])
     raise BadInput(f"the sampler {sampler} has ended; it must draw batches without end")
 
@@ -116,7 +117,10 @@ def plan_batches(
 ) -> Rows:
     """Return `count` batches as a sampler plans them from a bank."""
     plan: Planner = samplers[sampler]  # type: ignore[assignment]
-    return check_plan(plan(bank, batch, count, draw), f"the sampler {sampler}", count, len(bank.y))
+    size, samples = size_of_batch(plan, batch), len(bank.y)
+    return check_plan(
+        plan(bank, batch, count, draw), f"the sampler {sampler}", count, size, samples
+    )
 
 
 class Batches:
@@ -245,7 +249,7 @@ class Batches:
             x, z = None, outputs(self._network, samples, size, self._device)
         self.embedded += len(z)
         self._z = self._as_kept(z)
-        return Bank(self._z, self._labels, x)
+        return Bank(self._z.clone(), self._labels, x)
 
     def _as_kept(self, z_ND: Tensor) -> Tensor:
         z = normalise_for(z_ND.detach().float().cpu(), self._protocol.similarity)
@@ -255,7 +259,11 @@ class Batches:
         """Return the batches up to the next time that the sampler plans."""
         if fresh is None:
             known = self.keeps_bank and self._z is not None
-            fresh = Bank(self._z, self._labels) if known and self._z is not None else self._bank()
+            fresh = (
+                Bank(self._z.clone(), self._labels)
+                if known and self._z is not None
+                else self._bank()
+            )
         number, passed = divmod(step, self._planned_every)
         draw, count = self._generator("batches", number), self._planned_every - passed
         return _Plan(plan_batches(self._name, fresh, self._batch, count, draw), step)
@@ -266,12 +274,13 @@ class Batches:
         rows = self._loss.batches(bank, self._batch, count, draw)
         if rows is None:
             return None
-        name = f"{type(self._loss).__name__}.batches"
-        return _Plan(check_plan(rows, name, count, len(self._trainee.train)), step)
+        name, size = f"{type(self._loss).__name__}.batches", self._batch[0] * self._batch[1]
+        return _Plan(check_plan(rows, name, count, size, len(self._trainee.train)), step)
 
     @property
     def _labels(self) -> Tensor:
-        return torch.from_numpy(np.asarray(self._trainee.y))
+        """A copy of the labels, so that no planner can change those of the training."""
+        return torch.from_numpy(np.array(self._trainee.y))
 
     def _generator(self, purpose: str, number: int) -> np.random.Generator:
         return np.random.default_rng(derive(self._trainee.seed, purpose, number))
@@ -295,12 +304,26 @@ class _Features(nn.Module):
         return self._model.features(x)
 
 
-def check_plan(plan: Rows, who: str, count: int, samples: int) -> Rows:
-    """Return planned batches; raise `BadInput` unless they are `count` batches of row numbers."""
-    right = plan.ndim == 2 and len(plan) == count and np.issubdtype(plan.dtype, np.integer)
-    if not right or plan.shape[1] == 0 or plan.min() < 0 or plan.max() >= samples:
+def check_plan(plan: object, who: str, count: int, size: int, samples: int) -> Rows:
+    """Return planned batches; raise `BadInput` unless they are `count` batches of `size` rows."""
+    wanted = (
+        f"a plan is a numpy array of {count} batches x {size} rows, whole numbers below {samples}"
+    )
+    if not isinstance(plan, np.ndarray):
+        raise BadInput(f"{who} planned a {type(plan).__name__}; {wanted}")
+    if plan.shape != (count, size) or not np.issubdtype(plan.dtype, np.integer):
         raise BadInput(
-            f"{who} planned an array of shape {plan.shape} and type {plan.dtype}; a plan is {count}"
-            f" batches of row numbers from 0 to {samples - 1}"
+            f"{who} planned an array of shape {plan.shape} and type {plan.dtype}; {wanted}"
         )
+    check_rows(plan, who, samples)
     return plan.astype(np.int64, copy=False)
+
+
+def check_rows(rows: Rows, who: str, samples: int) -> None:
+    """Raise `BadInput` for a row that is none of the training samples."""
+    outside = rows[(rows < 0) | (rows >= samples)]
+    if len(outside):
+        raise BadInput(
+            f"{who} drew row {outside.flat[0]}, and the training samples have rows 0 to"
+            f" {samples - 1}"
+        )
