@@ -488,3 +488,24 @@ def test_lists_of_triplets_and_pairs_count_as_many_images_as_fit(
     assert code == 0, err
     code, out, _ = assay("verify", store, "--data", data)
     assert code == 0, out
+
+
+@pytest.mark.slow
+def test_every_method_and_every_sampler_passes_verify(
+    tmp_path: Path, assay: Callable[..., Any]
+) -> None:
+    """In batches of 33, which hold neither whole pairs nor a power of two."""
+    data = f"features:{make_features(tmp_path / 'f.npz', classes=48)}"
+    small = set_options((*MINI, "batch=33", "trials=1", "reproductions=1"))
+    bench = ["bench", "--data", data, "--engine", "inline", *small]
+    code, _, err = assay(*bench, "--methods", "all", "--out", tmp_path / "methods")
+    assert code == 0, err
+    stores = [tmp_path / "methods"]
+    for name in samplers:
+        stores.append(tmp_path / name)
+        words = ["--methods", "contrastive,triplet", "--set", f"sampler={name}"]
+        code, _, err = assay(*bench, *words, "--out", stores[-1])
+        assert code == 0, (name, err)
+    for store in stores:
+        code, out, _ = assay("verify", store, "--data", data)
+        assert code == 0, (store, out)
