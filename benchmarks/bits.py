@@ -10,13 +10,12 @@ of ties must be the same.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
 import torch
 from torch import Tensor
+from turns import best_of
 
 from assay.neighbours import nearest
 
@@ -56,17 +55,6 @@ def check(queries: Tensor, references: Tensor) -> None:
         order = products.sort(dim=1, descending=True, stable=True).indices[:, :K]
         if not torch.equal(found[rows], order):
             raise AssertionError(f"other neighbours among queries {start} to {start + PART - 1}")
-
-
-def best_of(works: dict[str, Callable[[], object]], rounds: int) -> dict[str, float]:
-    """Least seconds of each, the works taking turns."""
-    best = dict.fromkeys(works, float("inf"))
-    for _ in range(rounds):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def main() -> None:

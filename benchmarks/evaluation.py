@@ -19,7 +19,6 @@ import multiprocessing
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -28,6 +27,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from turns import best_of
 
 import assay
 from assay.clusters import kmeans
@@ -83,17 +83,6 @@ def pml_settings() -> dict[str, Any]:
         "faiss": FaissKNN(index_init_fn=faiss.IndexFlatIP),
         "its own product, 1,024 at a time": CustomKNN(CosineSimilarity(), batch_size=1024),
     }
-
-
-def best_of(works: dict[str, Work], rounds: int) -> dict[str, float]:
-    """Least seconds of each, the works taking turns."""
-    best = dict.fromkeys(works, float("inf"))
-    for _ in range(rounds):
-        for name, work in works.items():
-            start = time.perf_counter()
-            work()
-            best[name] = min(best[name], time.perf_counter() - start)
-    return best
 
 
 def extra_memory(prepare: Callable[..., Work], *arguments: object) -> float:
