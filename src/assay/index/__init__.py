@@ -1,0 +1,3 @@
+"""An image index: from a folder of images and a model to a search, its back ends, calibration and
+export.
+"""

@@ -1,0 +1,1 @@
+"""Pages and HTTP interface over an index."""
