@@ -1,68 +1,22 @@
-"""What an index asks of a back end, and the stored vectors that all back ends share.
+"""What an index asks of a back end.
 
 Shapes: N stored rows, Q queries, C candidates, K matches, D dims, B bytes of packed bits.
 
-A back end only finds candidates. `assay.index.scoring` computes the scores of their matches from the
+A back end only finds candidates. `assay.index.scoring` computes the scores of matches from the
 stored vectors, so that a match has one score whichever back end found it.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
-import numpy as np
 from numpy.typing import NDArray
 
+from assay.index.vectors import Mask, Rows, StoredVectors
 from assay.progress import Progress
 from assay.protocols import Similarity
 from assay.registry import Registry
 
-Rows = NDArray[np.int64]
-"""Numbers of stored rows; -1 stands for none."""
-
-Mask = NDArray[np.bool_]
-"""Which stored rows may be found (N,)."""
-
-BLOCK = 1 << 22
-"""Numbers that are read at once: bounds memory."""
-
-
-@dataclass(frozen=True)
-class StoredVectors:
-    """The vectors of an index, which are never changed.
-
-    Args:
-        rows: (N, D) float32 or float16, of unit length where they are compared by cosine; or (N, B)
-            packed bits (`numpy.packbits(z > 0, axis=1)`) where they are compared by Hamming
-            distance. Memory-mapped where they come from a file.
-        similarity: cosine, euclidean or hamming.
-    """
-
-    rows: NDArray[Any]
-    similarity: Similarity
-
-    def __len__(self) -> int:
-        return len(self.rows)
-
-    @property
-    def width(self) -> int:
-        """Numbers, or bytes of packed bits, in a row."""
-        return int(self.rows.shape[1])
-
-    def blocks(self, start: int = 0) -> Iterator[tuple[slice, NDArray[Any]]]:
-        """Yield the rows from `start` on some at a time, each block with its place: floats as
-        float32, packed bits as they are.
-        """
-        size = max(1, BLOCK // self.width)
-        for first in range(start, len(self), size):
-            place = slice(first, min(first + size, len(self)))
-            yield place, self.read(place)
-
-    def read(self, which: slice | Rows) -> NDArray[Any]:
-        """Return some rows: floats as float32, packed bits as they are."""
-        found = self.rows[which]
-        return found if found.dtype == np.uint8 else np.asarray(found, dtype=np.float32)
+__all__ = ["Backend", "Mask", "Rows", "StoredVectors", "backends"]
 
 
 class Backend(Protocol):
@@ -99,7 +53,7 @@ class Backend(Protocol):
         Args:
             folder: the folder.
             vectors: all rows.
-            alive: which rows may ever be found; None: all. Others may be left out, and should be.
+            alive: which rows may ever be found; None: all. Others may be left out.
             before: folder of a structure with the same settings over the first `known` rows, which
                 may be extended instead of building all of it again; None: there is none.
             known: number of rows that the structure in `before` has.
@@ -115,7 +69,8 @@ class Backend(Protocol):
         """Return rows (Q, C) that may be among the k nearest of each query, -1 where there are
         fewer.
 
-        Only rows that are alive and allowed come back, none twice in a row. They may be too few, in
+        Only allowed rows come back, none twice for a query; `allowed` leaves out rows that are not
+        alive, and is None where all rows are alive and allowed. They may be too few, in
         any order, and more than k: scores decide. Queries are prepared as the stored vectors are.
         """
 

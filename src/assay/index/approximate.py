@@ -1,0 +1,130 @@
+"""What the back ends by faiss share: the library, its files, filters, and settings."""
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from assay.errors import BadInput, reason_of
+from assay.files import read_bytes, regular
+from assay.index.vectors import Mask, Rows, StoredVectors
+from assay.npz import read_npy
+
+PORTION = 1 << 14
+"""Rows that are added between two reports of progress."""
+
+BUILD_AGAIN = "; build the index again with --rebuild"
+
+
+def library() -> Any:
+    """Return faiss; raise `BadInput` where it is not installed."""
+    try:
+        import faiss
+    except ImportError:
+        raise BadInput(
+            "this back end needs faiss: pip install 'assay-dml[index]', or use --backend exact"
+        ) from None
+    return faiss
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let faiss use one thread inside: with more, the structure would depend on their timing."""
+    faiss = library()
+    before = faiss.omp_get_max_threads()
+    faiss.omp_set_num_threads(1)
+    try:
+        yield
+    finally:
+        faiss.omp_set_num_threads(before)
+
+
+def read_structure(path: Path, vectors: StoredVectors, *, mapped: bool) -> Any:
+    """Return the structure in a file, memory-mapped or, to be extended, in memory.
+
+    Raises `BadInput` where the file is missing, cut short, or of other vectors.
+    """
+    faiss = library()
+    _check_size(path)
+    try:
+        found = faiss.read_index(str(regular(path)), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
+    except (OSError, RuntimeError) as error:
+        raise BadInput(f"{path} cannot be read: it was altered{BUILD_AGAIN}") from error
+    if found.d != vectors.width or found.ntotal > len(vectors):
+        raise BadInput(
+            f"{path} is of {found.ntotal:,} vectors of {found.d} numbers; the index has"
+            f" {len(vectors):,} of {vectors.width}{BUILD_AGAIN}"
+        )
+    return found
+
+
+def read_rows(path: Path, rows: int) -> Rows:
+    """Return the numbers of rows in a file; raise `BadInput` where it is missing or damaged."""
+    try:
+        found = read_npy(path)
+    except ValueError as error:
+        said = "is missing" if not path.exists() else f"cannot be read: {error}"
+        raise BadInput(f"{path} {said}{BUILD_AGAIN}") from None
+    if found.dtype != np.int64 or not ((found >= 0) & (found < rows)).all():
+        raise BadInput(f"{path} is no list of rows: it was altered{BUILD_AGAIN}")
+    return found
+
+
+def padded(lists: Sequence[Rows]) -> Rows:
+    """Return lists of rows as an array (Q, C), the ends of the shorter ones filled with -1.
+
+    >>> padded([np.array([4, 7]), np.array([5])])
+    array([[ 4,  7],
+           [ 5, -1]])
+    """
+    found = np.full((len(lists), max(map(len, lists), default=0)), -1, dtype=np.int64)
+    for line, rows in zip(found, lists, strict=True):
+        line[: len(rows)] = rows
+    return found
+
+
+def write_structure(structure: Any, path: Path) -> None:
+    """Write a structure to a file; raise `OSError`, which names the file, where that fails."""
+    try:
+        library().write_index(structure, str(path))
+    except RuntimeError as error:
+        raise OSError(f"{path} cannot be written: {reason_of(error)}") from None
+    _size_file(path).write_text(f"{path.stat().st_size}\n")
+
+
+def _check_size(path: Path) -> None:
+    """Raise `BadInput` unless a file has the size that it was written with.
+
+    faiss would read on behind the end of one that was cut short, and crash.
+    """
+    size = _size_file(path)
+    for needed in (path, size):
+        if not needed.exists():
+            raise BadInput(f"{needed} is missing{BUILD_AGAIN}")
+    found, known = path.stat().st_size, read_bytes(size).strip()
+    if str(found).encode() != known:
+        raise BadInput(f"{path} has {found:,} bytes: it was altered or cut short{BUILD_AGAIN}")
+
+
+def _size_file(path: Path) -> Path:
+    return path.with_name(f"{path.name}.bytes")
+
+
+def selector(allowed: Mask) -> Any:
+    """Return a filter of rows for a search by faiss."""
+    return library().IDSelectorBitmap(np.packbits(allowed, bitorder="little"))
+
+
+def metric_of(vectors: StoredVectors) -> int:
+    """Return faiss's number of the similarity."""
+    faiss = library()
+    found = faiss.METRIC_INNER_PRODUCT if vectors.similarity == "cosine" else faiss.METRIC_L2
+    return int(found)
+
+
+def check_whole(name: str, value: object, least: int, most: int) -> None:
+    """Raise `BadInput` unless a setting is a whole number within bounds."""
+    if type(value) is not int or not least <= value <= most:
+        raise BadInput(f"{name}={value!r}: choose a whole number from {least:,} to {most:,}")

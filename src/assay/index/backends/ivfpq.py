@@ -1,0 +1,195 @@
+"""Lists of short codes, by faiss: the smallest structure, for indexes that outgrow the memory.
+
+Product quantization for nearest neighbor search, Jegou, Douze and Schmid 2011,
+doi.org/10.1109/TPAMI.2010.57.
+
+Vectors are kept in lists by their nearest centre, as codes of a few bytes. A search reads the lists
+of the nearest centres and returns several times as many candidates as matches are wanted: codes are
+coarse, and the exact scores of the candidates decide.
+
+Shapes: N stored rows, Q queries, C candidates.
+"""
+
+import math
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import BadInput
+from assay.index.approximate import (
+    BUILD_AGAIN,
+    PORTION,
+    check_whole,
+    library,
+    metric_of,
+    one_thread,
+    read_structure,
+    selector,
+    write_structure,
+)
+from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.scan import Scan
+from assay.progress import Progress
+from assay.protocols import Similarity
+
+LISTS = "lists.faiss"
+
+TRAINED, MOST_TRAINED = 39, 64
+"""Training rows of a centre: the least that faiss thinks enough, and as many as are used."""
+
+FEW = TRAINED * 256
+"""Rows below which the 256 centres of a byte cannot be trained: search is exact then."""
+
+CANDIDATES, LEAST_CANDIDATES = 20, 200
+"""Candidates of a match, and of a search."""
+
+GATHERED = 0.05
+"""Codes that are read in the time in which exact search compares a row, inverted (measured)."""
+
+NEAREST = 10
+"""Matches that an effort is meant for; for more of them the effort rises in proportion."""
+
+
+@dataclass(frozen=True)
+class _Opened:
+    lists: Any
+    scan: Scan
+
+
+@backends("ivfpq")
+@dataclass(frozen=True)
+class IvfPq:
+    """Read the nearest lists of short codes (IVF-PQ, by faiss): small, and less exact.
+
+    With fewer than 9,984 rows there is nothing to gain, and search is exact.
+
+    Args:
+        lists: number of lists; 0: four times the square root of the number of rows.
+        codes: bytes of a code, a divisor of the dimensions; 0: a quarter of them.
+    """
+
+    lists: int = 0
+    codes: int = 0
+
+    name: ClassVar[str] = "ivfpq"
+    is_exact: ClassVar[bool] = False
+    similarities: ClassVar[tuple[Similarity, ...]] = ("cosine", "euclidean")
+    efforts: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+
+    _opened: _Opened | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_whole("lists", self.lists, 0, 1 << 20)
+        check_whole("codes", self.codes, 0, 1 << 10)
+
+    def build(
+        self,
+        folder: Path,
+        vectors: StoredVectors,
+        alive: Mask | None,
+        before: Path | None,
+        known: int,
+        progress: Progress,
+    ) -> None:
+        """Write the lists of all rows that are alive, or extend those in `before`.
+
+        Lists are made anew where twice as many would be right for so many rows.
+        """
+        rows = np.arange(len(vectors)) if alive is None else np.flatnonzero(alive)
+        faiss = library()
+        wanted = self._lists_for(len(rows))
+        if len(rows) < FEW:
+            progress(f"fewer than {FEW:,} rows: nothing to build, search is exact", 1, 1)
+            write_structure(faiss.IndexFlat(vectors.width), folder / LISTS)
+            return
+        lists: Any = None
+        if before is not None:
+            lists = read_structure(before / LISTS, vectors, mapped=False)
+        with one_thread():
+            if hasattr(lists, "nprobe") and lists.nlist * 2 >= wanted:
+                rows = rows[rows >= known]
+            else:
+                lists = self._train(vectors, rows, wanted, progress)
+            for start in range(0, len(rows), PORTION):
+                some = rows[start : start + PORTION]
+                lists.add_with_ids(vectors.read(some), some)
+                progress("filling the lists", start + len(some), len(rows))
+        write_structure(lists, folder / LISTS)
+
+    def open(self, folder: Path, vectors: StoredVectors) -> Self:
+        """Return the lists, memory-mapped, ready to search from several threads at once."""
+        lists = read_structure(folder / LISTS, vectors, mapped=True)
+        if not hasattr(lists, "nprobe") and (not hasattr(lists, "codes") or lists.ntotal):
+            raise BadInput(f"{folder / LISTS} holds no lists: it was altered{BUILD_AGAIN}")
+        opened = replace(self)
+        object.__setattr__(opened, "_opened", _Opened(lists, Scan(vectors)))
+        return opened
+
+    def candidates(
+        self, queries: NDArray[Any], k: int, allowed: Mask | None, effort: int | None
+    ) -> Rows:
+        """Return rows (Q, C) that may be among the k nearest allowed ones."""
+        assert self._opened is not None, "open it first"
+        lists, scan = self._opened.lists, self._opened.scan
+        total = len(scan.vectors)
+        count = total if allowed is None else int(np.count_nonzero(allowed))
+        k = min(k, count)
+        if not k or not hasattr(lists, "nprobe"):
+            return scan.nearest(queries, k, allowed)
+        visited = (effort or self.efforts[-1]) * max(1, k / NEAREST) * total / count
+        part = visited / lists.nlist
+        if (count < total or k > NEAREST) and (part > 0.5 or count < GATHERED * part * total):
+            return scan.nearest(queries, k, allowed)
+        asked = library().SearchParametersIVF(
+            nprobe=math.ceil(visited),
+            sel=None if allowed is None or count == total else selector(allowed),
+        )
+        wanted = min(count, max(LEAST_CANDIDATES, CANDIDATES * k))
+        x = np.asarray(queries, dtype=np.float32)
+        found: Rows = lists.search(x, wanted, params=asked)[1]
+        short = np.flatnonzero((found >= 0).sum(axis=1) < k)
+        if len(short):
+            found[short, :k] = scan.nearest(queries[short], k, allowed)
+            found[short, k:] = -1
+        return found
+
+    def close(self) -> None:
+        """Let go of the file of the lists."""
+        object.__setattr__(self, "_opened", None)
+
+    def discard(self, folder: Path, kept: Path | None) -> None:
+        """Do nothing: it keeps nothing outside of the index."""
+
+    def _lists_for(self, rows: int) -> int:
+        """Return the number of lists: as many as can be trained at most."""
+        return max(1, min(self.lists or round(4 * math.sqrt(rows)), rows // TRAINED))
+
+    def _train(self, vectors: StoredVectors, rows: Rows, wanted: int, progress: Progress) -> Any:
+        faiss = library()
+        progress("training the lists", 0, 1)
+        metric = metric_of(vectors)
+        flat = faiss.IndexFlat(vectors.width, metric)
+        lists = faiss.IndexIVFPQ(flat, vectors.width, wanted, self._bytes(vectors), 8, metric)
+        flat.this.disown()
+        lists.own_fields = True
+        most = max(MOST_TRAINED * wanted, FEW)
+        if len(rows) > most:
+            rows = np.sort(np.random.default_rng(0).choice(rows, most, replace=False))
+        lists.train(vectors.read(rows))
+        progress("training the lists", 1, 1)
+        return lists
+
+    def _bytes(self, vectors: StoredVectors) -> int:
+        """Return the bytes of a code."""
+        fitting = [size for size in range(1, vectors.width + 1) if vectors.width % size == 0]
+        if not self.codes:
+            return max(size for size in fitting if size <= max(1, vectors.width // 4))
+        if self.codes not in fitting:
+            raise BadInput(
+                f"codes={self.codes}: vectors of {vectors.width} numbers cannot be cut into so many"
+                f" equal parts; choose one of {', '.join(map(str, fitting))}"
+            )
+        return self.codes

@@ -1,0 +1,542 @@
+"""Back ends of an index: exact search is that of a loop in double precision, approximate search
+never returns what it may not, and a match has one score whichever back end found it.
+"""
+
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from assay.errors import BadInput
+from assay.index import scan
+from assay.index.approximate import write_structure
+from assay.index.backends import StoredVectors, backends
+from assay.index.backends.hnsw import Hnsw, _unreachable
+from assay.index.backends.ivfpq import FEW, IvfPq
+from assay.index.recall import Quality, measure
+from assay.index.scan import Scan
+from assay.index.scoring import prepare, score_candidates, score_pairs
+from assay.progress import silent
+from loops import for_each
+
+SIMILARITIES = ["cosine", "euclidean", "hamming"]
+FLOATS = ["cosine", "euclidean"]
+APPROXIMATE = ["hnsw", "ivfpq"]
+LOCAL = ["exact", "hnsw", "ivfpq"]
+every_similarity = for_each("similarity", SIMILARITIES)
+few_examples = settings(max_examples=15, deadline=None)
+
+
+def numbers(count, dim=12, seed=0):
+    """Vectors with duplicates, and a zero vector where there are more than two."""
+    draw = np.random.default_rng(seed)
+    z = draw.normal(size=(count, dim))
+    z[draw.random(count) < 0.3] = z[:1]
+    z[2:3] = 0
+    return z.astype(np.float32)
+
+
+def clustered(count, dim=16, seed=0, classes=400):
+    """Unit vectors around class centres."""
+    centres = np.random.default_rng(9).normal(size=(classes, dim))
+    draw = np.random.default_rng(seed)
+    z = centres[draw.integers(0, classes, count)] + 0.5 * draw.normal(size=(count, dim))
+    return prepare(z, "cosine")
+
+
+def stored(z, similarity, dtype=np.float32):
+    return StoredVectors(prepare(z, similarity, dtype), similarity)
+
+
+def slow_score(query, row, similarity):
+    """The score of one pair, one number at a time."""
+    if similarity == "hamming":
+        return -sum((a ^ b).bit_count() for a, b in zip(query.tolist(), row.tolist(), strict=True))
+    pairs = list(zip(map(float, query), map(float, row), strict=True))
+    if similarity == "cosine":
+        return sum(a * b for a, b in pairs)
+    return -(sum((a - b) ** 2 for a, b in pairs) ** 0.5)
+
+
+def slow_search(vectors, queries, k, allowed=None):
+    """The k nearest by score, ties by lower row."""
+    rows = [row for row in range(len(vectors)) if allowed is None or allowed[row]]
+    found = []
+    for query in queries:
+        scored = [(-round(slow_score(query, vectors.read(np.array([row]))[0],
+                                     vectors.similarity), 12), row) for row in rows]  # fmt: skip
+        found.append([row for _, row in sorted(scored)[:k]])
+    return np.array(found, dtype=np.int64).reshape(len(queries), min(k, len(rows)))
+
+
+def opened(folder, name, vectors, alive=None, before=None, known=0, **given_settings):
+    folder.mkdir(exist_ok=True)
+    backend = backends[name](**given_settings)
+    backend.build(folder, vectors, alive, before, known, silent)
+    return backend.open(folder, vectors)
+
+
+def scored(backend, vectors, queries, k, allowed=None, effort=None):
+    found = backend.candidates(queries, k, allowed, effort)
+    return score_candidates(vectors, queries, found, k)
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory):
+    """The approximate back ends over vectors that are enough for their structures."""
+    vectors = StoredVectors(clustered(12_000), "cosine")
+    folder = tmp_path_factory.mktemp("structures")
+    return vectors, {name: opened(folder / name, name, vectors) for name in LOCAL}
+
+
+# --- Exact search ---
+
+
+@every_similarity
+@for_each("dtype", [np.float32, np.float16])
+def test_exact_search_is_that_of_a_loop(similarity, dtype):
+    z = numbers(60)
+    vectors = stored(z, similarity, dtype)
+    queries = prepare(np.concatenate([z[:4], numbers(2, seed=1)]), similarity)
+    for k in (1, 3, 59, 60, 100):
+        assert (Scan(vectors).nearest(queries, k, None) == slow_search(vectors, queries, k)).all()
+
+
+@every_similarity
+@given(seed=st.integers(0, 2**31), k=st.integers(1, 12), share=st.floats(0, 1))
+@few_examples
+def test_exact_search_under_a_filter_is_that_of_a_loop(similarity, seed, k, share):
+    z = numbers(40, dim=9, seed=seed)
+    vectors, queries = stored(z, similarity), prepare(z[:3], similarity)
+    allowed = np.random.default_rng(seed).random(40) < share
+    found = Scan(vectors).nearest(queries, k, allowed)
+    assert (found == slow_search(vectors, queries, k, allowed)).all()
+
+
+@every_similarity
+@for_each("count", [1, 40])
+@for_each("share", [None, 0.01, 0.4, 0.9])
+def test_blocks_and_merges_change_nothing(similarity, count, share):
+    z = numbers(3000, dim=24)
+    vectors, queries = stored(z, similarity), prepare(numbers(count, 24, seed=3), similarity)
+    allowed = None if share is None else np.random.default_rng(0).random(3000) < share
+    there = np.arange(3000) if allowed is None else np.flatnonzero(allowed)
+    every = np.tile(there, (count, 1))
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in {
+            "LEAST_ROWS": 64,
+            "MOST_ROWS": 64,
+            "PRODUCTS": 64,
+            "QUERIES": 7,
+        }.items():
+            patch.setattr(scan, name, value)
+        for k in (1, 10, 200):
+            found = Scan(vectors).nearest(queries, k, allowed)
+            wanted = score_candidates(vectors, queries, every, min(k, len(there)))[0]
+            assert (found == wanted).all()
+
+
+@for_each("similarity", FLOATS)
+def test_rows_closer_than_single_precision_can_tell_are_in_exact_order(similarity):
+    draw = np.random.default_rng(0)
+    z = draw.normal(size=(1, 64)) + 1e-7 * draw.normal(size=(3000, 64))
+    vectors = stored(z, similarity)
+    queries = prepare(z[:5], similarity)
+    wanted = score_candidates(vectors, queries, np.tile(np.arange(3000), (5, 1)), 10)[0]
+    assert (Scan(vectors).nearest(queries, 10, None) == wanted).all()
+
+
+@every_similarity
+def test_equal_rows_come_by_lower_row(similarity):
+    vectors = stored(np.ones((2500, 8)), similarity)
+    found = Scan(vectors).nearest(vectors.read(slice(0, 1)), 7, None)
+    assert found.tolist() == [[0, 1, 2, 3, 4, 5, 6]]
+
+
+def test_a_zero_query_is_as_near_to_every_row():
+    vectors = stored(numbers(50), "cosine")
+    found = Scan(vectors).nearest(np.zeros((1, 12), dtype=np.float32), 5, None)
+    rows, scores = score_candidates(vectors, np.zeros((1, 12), dtype=np.float32), found, 5)
+    assert rows.tolist() == [[0, 1, 2, 3, 4]]
+    assert scores.tolist() == [[0, 0, 0, 0, 0]]
+
+
+@every_similarity
+def test_nothing_is_found_where_nothing_is_stored_or_allowed(similarity):
+    empty, vectors = stored(np.empty((0, 8)), similarity), stored(numbers(5, 8), similarity)
+    queries = vectors.read(slice(0, 2))
+    assert Scan(empty).nearest(queries, 3, None).shape == (2, 0)
+    assert Scan(vectors).nearest(queries, 3, np.zeros(5, dtype=bool)).shape == (2, 0)
+    assert Scan(vectors).nearest(queries[:0], 3, None).shape == (0, 3)
+
+
+def test_every_number_of_16_bits_is_read_as_it_is():
+    every = np.arange(1 << 16, dtype=np.uint16).view(np.float16)
+    finite = every[np.isfinite(every)].reshape(-1, 2)
+    read = StoredVectors(finite, "euclidean").read(slice(0, len(finite)))
+    assert (read.view(np.uint32) == finite.astype(np.float32).view(np.uint32)).all()
+
+
+# --- Scores ---
+
+
+@every_similarity
+def test_scores_are_those_of_a_loop(similarity):
+    z = numbers(20)
+    vectors, queries = stored(z, similarity), prepare(z[:3], similarity)
+    every = np.tile(np.arange(20), (3, 1))
+    rows, scores = score_candidates(vectors, queries, every, 20)
+    for query in range(3):
+        slow = [
+            slow_score(queries[query], vectors.read(np.array([row]))[0], similarity)
+            for row in rows[query]
+        ]
+        assert scores[query] == pytest.approx(slow, abs=1e-12)
+
+
+@every_similarity
+@for_each("dim", [1, 7, 128, 129, 1000])
+def test_the_score_of_a_pair_is_the_same_bits_whatever_else_is_scored(similarity, dim):
+    draw = np.random.default_rng(dim)
+    vectors = stored(draw.normal(size=(300, dim)), similarity)
+    queries = prepare(draw.normal(size=(9, dim)), similarity)
+    every = np.tile(np.arange(300), (9, 1))
+    rows, scores = score_candidates(vectors, queries, every, 300)
+    for query, place in ((0, 0), (4, 17), (8, 299)):
+        alone = score_pairs(
+            vectors, queries[query : query + 1], np.zeros(1, int), rows[query, [place]]
+        )
+        assert alone[0] == scores[query, place]
+        few = score_candidates(vectors, queries[query:], rows[query:, place : place + 2], 1)
+        assert few[1][0, 0] == scores[query, place]
+
+
+def test_candidates_that_are_missing_are_filled_up_with_none():
+    vectors = stored(np.eye(3), "euclidean")
+    rows, scores = score_candidates(
+        vectors, vectors.read(slice(0, 2)), np.array([[-1, 2, -1], [-1, -1, -1]]), 2
+    )
+    assert rows.tolist() == [[2, -1], [-1, -1]]
+    assert scores.tolist() == [[-(2**0.5), -np.inf], [-np.inf, -np.inf]]
+
+
+def test_prepared_vectors_have_unit_length_whatever_their_scale():
+    z = np.array([[3e-300, 4e-300], [3e300, 4e300], [3.0, 4.0], [0.0, 0.0]])
+    assert prepare(z, "cosine").tolist() == np.float32([[0.6, 0.8]] * 3 + [[0, 0]]).tolist()
+    assert prepare(z[2:], "cosine", np.float16).dtype == np.float16
+
+
+@for_each("similarity, bad", [("cosine", np.nan), ("euclidean", np.inf), ("euclidean", 1e16)])
+def test_numbers_that_cannot_be_compared_are_refused_with_their_row(similarity, bad):
+    with pytest.raises(BadInput, match="vector 1 holds numbers that cannot be compared"):
+        prepare(np.array([[1.0, 2.0], [bad, 0.0]]), similarity)
+
+
+# --- All back ends ---
+
+
+@for_each("name", [*LOCAL, "bits"])
+@for_each("count", [0, 1, 5])
+def test_few_rows_are_all_found(name, count, tmp_path):
+    similarity = "hamming" if name == "bits" else "cosine"
+    vectors = stored(numbers(count), similarity)
+    backend = opened(tmp_path / f"{name}{count}", name, vectors)
+    rows, scores = scored(backend, vectors, prepare(numbers(2), similarity), 10)
+    assert sorted(rows[0][rows[0] >= 0]) == list(range(count))
+    assert np.isneginf(scores[:, count:]).all()
+
+
+@pytest.mark.parametrize("name", LOCAL)
+@for_each("allowed_rows", [1, 9, 100, 3000, 11_999])
+def test_a_filter_leaves_k_matches_and_no_other_rows(name, allowed_rows, large):
+    vectors, by_name = large
+    allowed = np.zeros(len(vectors), dtype=bool)
+    allowed[np.random.default_rng(1).choice(len(vectors), allowed_rows, replace=False)] = True
+    queries = clustered(20, seed=1)
+    for k in (1, 10, 50):
+        for effort in by_name[name].efforts[:2] or (None,):
+            rows, _ = scored(by_name[name], vectors, queries, k, allowed, effort)
+            assert ((rows >= 0).sum(axis=1) == min(k, allowed_rows)).all()
+            assert allowed[rows[rows >= 0]].all()
+            assert all(len(set(own[own >= 0])) == (own >= 0).sum() for own in rows)
+
+
+def test_queries_whose_lists_hold_too_few_allowed_rows_are_searched_exactly(large):
+    vectors, by_name = large
+    query = clustered(1, seed=1)
+    near = by_name["ivfpq"].candidates(query, 10, None, 4)
+    allowed = np.ones(len(vectors), dtype=bool)
+    allowed[near[near >= 0]] = False
+    found = scored(by_name["ivfpq"], vectors, query, 10, allowed, 1)[0]
+    assert (found == scored(by_name["exact"], vectors, query, 10, allowed)[0]).all()
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_nothing_is_found_where_no_row_is_allowed(name, large):
+    vectors, by_name = large
+    rows, _ = scored(by_name[name], vectors, clustered(2), 5, np.zeros(len(vectors), dtype=bool))
+    assert (rows == -1).all()
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_a_selective_filter_is_searched_exactly(name, large):
+    vectors, by_name = large
+    allowed = np.random.default_rng(2).random(len(vectors)) < 0.005
+    queries = clustered(20, seed=1)
+    found = scored(by_name[name], vectors, queries, 10, allowed, by_name[name].efforts[0])
+    exact = scored(by_name["exact"], vectors, queries, 10, allowed)
+    assert (found[0] == exact[0]).all()
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_recall_is_high_and_rises_with_effort(name, large):
+    vectors, by_name = large
+    queries = clustered(100, seed=1)
+    exact = scored(by_name["exact"], vectors, queries, 10)[1][:, 9:]
+    recall = [
+        (scored(by_name[name], vectors, queries, 10, None, effort)[1] >= exact).mean()
+        for effort in by_name[name].efforts
+    ]
+    assert recall[-1] > 0.95
+    assert recall[0] < recall[-1]
+
+
+@pytest.mark.parametrize("name", APPROXIMATE)
+def test_a_match_has_the_same_score_bits_as_by_exact_search(name, large):
+    vectors, by_name = large
+    queries = clustered(30, seed=1)
+    every = {
+        (query, row): score
+        for query, (rows, scores) in enumerate(
+            zip(*scored(by_name["exact"], vectors, queries, 50), strict=True)
+        )
+        for row, score in zip(rows.tolist(), scores.tolist(), strict=True)
+    }
+    rows, scores = scored(by_name[name], vectors, queries, 10, None, by_name[name].efforts[1])
+    both = [
+        (scores[query, place], every[query, row])
+        for (query, place), row in np.ndenumerate(rows)
+        if (query, row) in every
+    ]
+    assert len(both) > 100
+    assert all(ours == exact for ours, exact in both)
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_two_threads_may_search_at_once(name, large):
+    vectors, by_name = large
+    queries = clustered(60, seed=1)
+    effort = by_name[name].efforts[1] if by_name[name].efforts else None
+    alone = scored(by_name[name], vectors, queries, 10, None, effort)[0]
+    found = {}
+
+    def search(number):
+        found[number] = [
+            scored(by_name[name], vectors, queries[row : row + 1], 10, None, effort)[0]
+            for row in range(60)
+        ]
+
+    threads = [threading.Thread(target=search, args=[number]) for number in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert all((np.concatenate(found[number]) == alone).all() for number in range(2))
+
+
+@for_each("similarity", FLOATS)
+@for_each("dtype", [np.float32, np.float16])
+@for_each("name", APPROXIMATE)
+def test_recall_holds_by_every_similarity_and_precision(similarity, dtype, name, tmp_path):
+    vectors = stored(
+        clustered(FEW, dim=8) * (1 if similarity == "cosine" else 3), similarity, dtype
+    )
+    backend = opened(tmp_path / f"{name}-{similarity}-{np.dtype(dtype)}", name, vectors)
+    quality = measure(backend, vectors, None, queries=100)
+    assert quality.recall_at_10 > 0.9
+    assert quality.finds_itself > 0.98
+
+
+@for_each("name", ["hnsw", "ivfpq"])
+def test_rows_that_are_added_are_found_as_if_built_at_once(name, tmp_path):
+    z = clustered(FEW + 2000)
+    first, both = StoredVectors(z[:FEW], "cosine"), StoredVectors(z, "cosine")
+    opened(tmp_path / f"{name}1", name, first).close()
+    grown = opened(tmp_path / f"{name}2", name, both, before=tmp_path / f"{name}1", known=FEW)
+    anew = opened(tmp_path / f"{name}3", name, both)
+    effort = grown.efforts[3]
+    own = [
+        scored(grown, both, z[row : row + 1], 1, None, effort)[0][0, 0]
+        for row in range(FEW, FEW + 200)
+    ]
+    assert np.mean(np.array(own) == np.arange(FEW, FEW + 200)) > 0.98
+    at_most = 0.02 + measure(anew, both, None, queries=200, wanted=0.9).recall_at_10
+    assert measure(grown, both, None, queries=200, wanted=0.9).recall_at_10 > at_most - 0.05
+
+
+@for_each("name", APPROXIMATE)
+def test_the_same_rows_make_the_same_files(name, tmp_path):
+    vectors = StoredVectors(clustered(FEW), "cosine")
+    for number in range(2):
+        opened(tmp_path / f"{name}{number}", name, vectors).close()
+    files = [sorted((tmp_path / f"{name}{number}").iterdir()) for number in range(2)]
+    assert [path.name for path in files[0]] == [path.name for path in files[1]]
+    assert all(a.read_bytes() == b.read_bytes() for a, b in zip(*files, strict=True))
+
+
+# --- The graph ---
+
+
+def test_copies_of_a_row_are_found_with_it_and_do_not_hide_the_others(tmp_path):
+    z = clustered(6000)
+    z[1000:4000] = z[7]
+    vectors = StoredVectors(z, "cosine")
+    graph = opened(tmp_path / "graph", "hnsw", vectors)
+    rows, _ = scored(graph, vectors, z[7:8], 5, None, 16)
+    assert rows.tolist() == [[7, 1000, 1001, 1002, 1003]]
+    allowed = np.ones(6000, dtype=bool)
+    allowed[[7, 1000]] = False
+    assert scored(graph, vectors, z[7:8], 3, allowed, 16)[0].tolist() == [[1001, 1002, 1003]]
+    assert measure(graph, vectors, None).finds_itself > 0.98
+
+
+def test_copies_that_are_added_later_belong_to_the_first(tmp_path):
+    z = np.concatenate([clustered(5000), clustered(5000)[:50]])
+    first, both = StoredVectors(z[:5000], "cosine"), StoredVectors(z, "cosine")
+    opened(tmp_path / "first", "hnsw", first).close()
+    grown = opened(tmp_path / "both", "hnsw", both, before=tmp_path / "first", known=5000)
+    rows, _ = scored(grown, both, z[:50], 2, None, 64)
+    assert (rows == np.stack([np.arange(50), np.arange(5000, 5050)], axis=1)).mean() > 0.98
+
+
+def test_rows_that_no_walk_reaches_are_compared_beside_it(tmp_path):
+    import faiss
+
+    vectors = StoredVectors(clustered(5000), "cosine")
+    opened(tmp_path / "graph", "hnsw", vectors).close()
+    path = tmp_path / "graph" / "graph.faiss"
+    graph = faiss.read_index(str(path))
+    links = faiss.vector_to_array(graph.hnsw.neighbors)
+    levels = faiss.vector_to_array(graph.hnsw.levels)
+    lost = np.flatnonzero(levels == 1)[:40]
+    links[np.isin(links, lost)] = -1
+    faiss.copy_array_to_vector(links, graph.hnsw.neighbors)
+    assert set(lost) <= set(_unreachable(graph))
+    write_structure(graph, path)
+    np.save(tmp_path / "graph" / "unreachable.npy", _unreachable(graph))
+    found = Hnsw().open(tmp_path / "graph", vectors)
+    rows, _ = scored(found, vectors, vectors.rows[lost], 1, None, 16)
+    assert rows[:, 0].tolist() == lost.tolist()
+    hidden = np.ones(5000, dtype=bool)
+    hidden[lost] = False
+    assert not np.isin(scored(found, vectors, vectors.rows[lost], 1, hidden, 16)[0], lost).any()
+
+
+# --- Recall ---
+
+
+def test_exact_search_has_full_recall_by_every_similarity():
+    for similarity in SIMILARITIES:
+        vectors = stored(numbers(300, dim=32), similarity)
+        found = measure(backends["exact"]().open(Path(), vectors), vectors, None, queries=50)
+        assert found == Quality(1.0, 1.0, 50, None)
+
+
+def test_recall_takes_the_least_effort_that_is_enough(large):
+    vectors, by_name = large
+    hnsw = by_name["hnsw"]
+    assert measure(hnsw, vectors, None, wanted=0.0, queries=50).effort == hnsw.efforts[0]
+    reached = measure(hnsw, vectors, None, wanted=0.95, queries=50)
+    assert reached.recall_at_10 >= 0.95
+    assert measure(hnsw, vectors, None, wanted=2.0, queries=50).effort == hnsw.efforts[-1]
+
+
+def test_recall_of_a_back_end_that_finds_nothing_is_zero():
+    class Blind(type(backends["exact"]())):
+        def candidates(self, queries, k, allowed, effort):
+            return np.full((len(queries), k), -1)
+
+    vectors = stored(clustered(100), "cosine")
+    found = measure(Blind().open(Path(), vectors), vectors, None, queries=20)
+    assert (found.recall_at_10, found.finds_itself) == (0, 0)
+
+
+def test_recall_is_over_rows_that_are_alive(large):
+    vectors, by_name = large
+    alive = np.zeros(len(vectors), dtype=bool)
+    alive[:4] = True
+    assert measure(by_name["hnsw"], vectors, alive).queries == 4
+    assert measure(by_name["hnsw"], vectors, ~alive & False).queries == 0
+
+
+# --- What is refused ---
+
+
+@for_each(
+    "name", ["graph.faiss", "graph.faiss.bytes", "nodes.npy", "copies.npy", "unreachable.npy"]
+)
+@for_each("damage", ["remove", "cut", "empty"])
+def test_a_damaged_graph_is_refused_with_its_file(name, damage, tmp_path):
+    vectors = StoredVectors(clustered(300), "cosine")
+    folder = tmp_path / f"{name}-{damage}"
+    opened(folder, "hnsw", vectors).close()
+    harm(folder / name, damage)
+    with pytest.raises(BadInput, match=name.removesuffix(".bytes")):
+        Hnsw().open(folder, vectors)
+
+
+@for_each("damage", ["remove", "cut", "empty"])
+@for_each("rows", [300, FEW])
+def test_damaged_lists_are_refused_with_their_file(damage, rows, tmp_path):
+    vectors = StoredVectors(clustered(rows), "cosine")
+    folder = tmp_path / f"{damage}-{rows}"
+    opened(folder, "ivfpq", vectors).close()
+    harm(folder / "lists.faiss", damage)
+    with pytest.raises(BadInput, match=r"lists\.faiss"):
+        IvfPq().open(folder, vectors)
+
+
+def harm(path, damage):
+    if damage == "remove":
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: 0 if damage == "empty" else -20])
+
+
+@for_each("name", APPROXIMATE)
+def test_a_structure_of_other_vectors_is_refused(name, tmp_path):
+    vectors = StoredVectors(clustered(300), "cosine")
+    opened(tmp_path / name, name, vectors).close()
+    with pytest.raises(BadInput, match="is of"):
+        backends[name]().open(tmp_path / name, StoredVectors(clustered(300, dim=8), "cosine"))
+
+
+@for_each("name, setting, value", [
+    ("hnsw", "links", 3), ("hnsw", "links", 2.5), ("hnsw", "links", True),
+    ("hnsw", "construction", 0), ("ivfpq", "lists", -1), ("ivfpq", "codes", "8"),
+])  # fmt: skip
+def test_settings_out_of_bounds_are_refused(name, setting, value):
+    with pytest.raises(BadInput, match=f"{setting}=.*whole number from"):
+        backends[name](**{setting: value})
+
+
+def test_codes_that_do_not_divide_the_dimensions_are_refused(tmp_path):
+    with pytest.raises(BadInput, match="codes=5: vectors of 16 numbers"):
+        opened(tmp_path / "lists", "ivfpq", StoredVectors(clustered(FEW), "cosine"), codes=5)
+
+
+def test_too_few_rows_for_lists_are_reported_and_searched_exactly(tmp_path):
+    vectors, said = StoredVectors(clustered(500), "cosine"), []
+    IvfPq().build(tmp_path, vectors, None, None, 0, lambda stage, done, total: said.append(stage))
+    assert said == [f"fewer than {FEW:,} rows: nothing to build, search is exact"]
+    found = scored(IvfPq().open(tmp_path, vectors), vectors, vectors.rows[:9], 5, None, 1)[0]
+    assert (found == Scan(vectors).nearest(vectors.rows[:9], 5, None)).all()
+
+
+def test_a_missing_faiss_is_reported_with_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "faiss", None)
+    with pytest.raises(BadInput, match=r"assay-dml\[index\]"):
+        opened(tmp_path / "graph", "hnsw", StoredVectors(clustered(300), "cosine"))
