@@ -1,0 +1,214 @@
+"""Milvus: a file through milvus-lite, or a server or cluster, by the same client (pymilvus).
+
+A version of an index does not change, and milvus-lite locks its folder against other processes.
+So the folder is copied when it is opened: many processes can read, and none writes to the version.
+
+In a server, a structure is a collection. Rows that are added go into the same collection, and a
+version finds the rows below its own number of rows only; so older versions stay as they were. A
+copied index shares its collection with the original: build one of the two again with --rebuild.
+"""
+
+import math
+import secrets
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, ClassVar, Self
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import BadInput
+from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.milvus_client import (
+    BUILD_AGAIN,
+    FEW,
+    LEAST_WIDTH,
+    LITE_FILE,
+    METRICS,
+    MOST_FOUND,
+    MOST_WIDTH,
+    RECORD,
+    WIDEST,
+    Connection,
+    Home,
+    check_place,
+    connect,
+    connect_to_copy,
+    is_address,
+    width_of,
+)
+from assay.index.scan import Scan
+from assay.progress import Progress
+from assay.protocols import Similarity
+
+
+@dataclass(frozen=True)
+class _Opened:
+    """A structure that is ready to search."""
+
+    connection: "Connection"
+    scan: Scan
+
+
+@backends("milvus")
+@dataclass(frozen=True)
+class Milvus:
+    """Milvus: for databases that outgrow one machine; milvus-lite, in a file, to try it out.
+
+    A server searches an HNSW graph, or all packed bits. milvus-lite compares with all rows, because
+    its graphs take longer to build and are not faster to search (100,000 rows: 55 s instead of 4 s,
+    and 40 ms a query both ways); it does not have packed bits.
+
+    Args:
+        place: `http://host:port` or `https://host:port` of a server, its token in the environment
+            variable ASSAY_MILVUS_TOKEN; or empty, or the name of a file that ends with .db, which
+            is kept inside of the index.
+        links: links of a node of the graph.
+        construction: effort by which the links of a new node are looked for.
+    """
+
+    place: str = ""
+    links: int = 16
+    construction: int = 200
+
+    name: ClassVar[str] = "milvus"
+    is_exact: ClassVar[bool] = False
+    similarities: ClassVar[tuple[Similarity, ...]] = ("cosine", "euclidean", "hamming")
+    efforts: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512)
+
+    _opened: _Opened | None = field(default=None, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        check_place(self.place)
+        for name, least, most in (("links", 2, 128), ("construction", 8, 4096)):
+            value = getattr(self, name)
+            if type(value) is not int or not least <= value <= most:
+                raise BadInput(f"{name}={value!r}: choose a whole number from {least} to {most:,}")
+
+    def build(
+        self,
+        folder: Path,
+        vectors: StoredVectors,
+        alive: Mask | None,
+        before: Path | None,
+        known: int,
+        progress: Progress,
+    ) -> None:
+        """Insert the rows that are alive: into the server's collection of `before`, where it has
+        exactly the rows that it should have; else into a new collection.
+        """
+        self._check(vectors)
+        if before is not None and is_address(self.place):
+            home = Home.of(before)
+            if home.place == self.place:
+                with connect(home, before) as connection:
+                    if connection.holds(home, known) and not connection.count(f"row >= {known}"):
+                        added = connection.insert(vectors, alive, known, progress)
+                        replace(home, held=home.held + added).write(folder)
+                        return
+        home = Home(self.place or LITE_FILE, f"assay_{secrets.token_hex(8)}", 0)
+        home.write(folder)  # first, so that the collection of a killed build can be found
+        with connect(home, folder) as connection:
+            try:
+                connection.create(vectors)
+                held = connection.insert(vectors, alive, 0, progress)
+                connection.declare(self._structure(vectors.similarity))
+            except BaseException:
+                with suppress(RuntimeError):
+                    connection.drop()
+                raise
+        replace(home, held=held).write(folder)
+
+    def open(self, folder: Path, vectors: StoredVectors) -> Self:
+        """Return the structure, connected, ready to search from several threads at once."""
+        home = Home.of(folder)
+        connection = (connect if home.is_server else connect_to_copy)(home, folder)
+        try:
+            if not connection.holds(home, len(vectors)):
+                raise BadInput(
+                    f"Milvus at {home.place} does not have the {home.held:,} rows of this index in"
+                    f" its collection {home.collection}: it was removed or altered{BUILD_AGAIN}"
+                )
+        except BaseException:
+            connection.close()
+            raise
+        opened = replace(self)
+        object.__setattr__(opened, "_opened", _Opened(connection, Scan(vectors)))
+        return opened
+
+    def candidates(
+        self, queries: NDArray[Any], k: int, allowed: Mask | None, effort: int | None
+    ) -> Rows:
+        """Return rows (Q, C) that may be among the k nearest allowed ones.
+
+        Milvus takes 5 microseconds for each number in a filter. So no filter is sent: where few
+        rows are allowed, search is exact; otherwise more rows are asked for, and those that are not
+        allowed are dropped. Queries for which too few remain are searched exactly.
+        """
+        assert self._opened is not None, "open it first"
+        scan, connection = self._opened.scan, self._opened.connection
+        total = len(scan.vectors)
+        count = total if allowed is None else int(np.count_nonzero(allowed))
+        k = min(k, count)
+        wanted = k if count == total else math.ceil(1.2 * k * total / max(1, count)) + 10
+        if wanted > MOST_FOUND or (count < total and count <= FEW) or not k:
+            return scan.nearest(queries, k, allowed)
+        width = (effort or self.efforts[-1]) * math.ceil(total / count)
+        width = min(WIDEST, max(width, wanted))
+        found = connection.search(queries, wanted, width, scan.vectors)
+        if found is None:
+            return scan.nearest(queries, k, allowed)
+        if allowed is not None:
+            found[~allowed[found] & (found >= 0)] = -1
+        short = np.flatnonzero((found >= 0).sum(axis=1) < k)
+        if len(short):
+            found[short] = -1
+            found[short, :k] = scan.nearest(queries[short], k, allowed)
+        return found
+
+    def close(self) -> None:
+        """Close the connection, and remove the copy of the file."""
+        if self._opened is not None:
+            self._opened.connection.close()
+            object.__setattr__(self, "_opened", None)
+
+    def discard(self, folder: Path, kept: Path | None) -> None:
+        """Drop the server's collection of a version, unless the present version has the same.
+
+        It goes by what is written in the folder, whichever settings this back end has.
+        """
+        if not (folder / RECORD).exists():
+            return
+        home = Home.of(folder)
+        if not home.is_server:
+            return
+        if kept is not None and (kept / RECORD).exists():
+            present = Home.of(kept)
+            if (present.place, present.collection) == (home.place, home.collection):
+                return
+        with connect(home, folder) as connection:
+            connection.drop()
+
+    def _check(self, vectors: StoredVectors) -> None:
+        """Raise `BadInput` for vectors that Milvus cannot hold."""
+        if vectors.similarity == "hamming" and not is_address(self.place):
+            raise BadInput(
+                "milvus-lite cannot search packed bits; use --backend bits, or the address of a"
+                " Milvus server"
+            )
+        width = width_of(vectors)
+        if not LEAST_WIDTH <= width <= MOST_WIDTH:
+            raise BadInput(
+                f"Milvus holds vectors of {LEAST_WIDTH} to {MOST_WIDTH:,} numbers, and these have"
+                f" {width:,}; use --backend exact"
+            )
+
+    def _structure(self, similarity: Similarity) -> dict[str, Any]:
+        metric = METRICS[similarity]
+        if similarity == "hamming":
+            return {"index_type": "BIN_FLAT", "metric_type": metric, "params": {}}
+        if not is_address(self.place):
+            return {"index_type": "FLAT", "metric_type": metric, "params": {}}
+        graph = {"M": self.links, "efConstruction": self.construction}
+        return {"index_type": "HNSW", "metric_type": metric, "params": graph}
