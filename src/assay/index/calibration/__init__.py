@@ -1,0 +1,27 @@
+"""Thresholds that can be trusted, and a confidence for each match, from validation pairs."""
+
+from assay.index.calibration.calibration import (
+    CALIBRATION,
+    Calibrated,
+    Calibration,
+    Choice,
+    Gallery,
+    Limits,
+    Threshold,
+    TooFew,
+)
+from assay.index.calibration.curve import Curve
+from assay.index.calibration.fit import calibrate
+
+__all__ = [
+    "CALIBRATION",
+    "Calibrated",
+    "Calibration",
+    "Choice",
+    "Curve",
+    "Gallery",
+    "Limits",
+    "Threshold",
+    "TooFew",
+    "calibrate",
+]

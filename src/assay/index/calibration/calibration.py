@@ -1,0 +1,383 @@
+"""From pairs of validation samples to thresholds, and to a confidence for each match.
+
+Shapes: C classes, K thresholds, S scores.
+
+A calibration holds two shares for each threshold t: `found`, of pairs of one class, and `false`, of
+pairs of two classes, that have a score of at least t. Each class counts equally, and each pair of
+classes: large classes do not dominate. In a gallery of M images, of which m share the query's
+class, the precision of accepted matches is
+
+    m found(t) / (m found(t) + (M - m) false(t))
+
+so one calibration serves galleries of any size, as far as its classes are like those of the
+gallery and false(t) can be told from so many classes. Limits are over classes, since pairs with a
+class in common are not independent.
+"""
+
+import math
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from assay.errors import BadInput
+from assay.files import write_atomically
+from assay.hashing import pretty
+from assay.index.calibration.curve import Curve
+from assay.index.calibration.limits import Floats
+from assay.protocols import Similarity
+from assay.records.codec import BadRecord, Record, read_document
+
+CALIBRATION = "calibration.json"
+CALIBRATION_FORMAT = 1
+
+FEWEST_CLASSES = 10
+"""Classes with two images each without which limits over classes mean nothing, and classes with an
+accepted pair without which no estimate is given.
+"""
+
+Choice = Literal["cautious", "estimate"]
+"""Which threshold: where the lower limit of the precision is as wanted, or its estimate is."""
+
+AGAIN = "; calibrate again: assay calibrate INDEX --data DATA"
+
+
+class TooFew(BadInput):
+    """A threshold that so few classes cannot give."""
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """The images that a query is compared with.
+
+    Args:
+        images: how many there are.
+        same: how many of them are of the query's class, the mean over queries; queries of which
+            there is none count 0.
+    """
+
+    images: float
+    same: float
+
+    def __post_init__(self) -> None:
+        if not (math.isfinite(self.images) and 0 < self.same < self.images):
+            raise BadInput(
+                f"a gallery of {self.images:g} images of which {self.same:g} are of the query's"
+                " class: give more than 0 and fewer than all (--same, --images)"
+            )
+
+    @classmethod
+    def of_labels(cls, labels: ArrayLike) -> "Gallery":
+        """Return the gallery of images with these labels, for new queries of all classes alike.
+
+        >>> Gallery.of_labels(["ant", "ant", "ant", "bee"])
+        Gallery(images=4, same=2.0)
+        """
+        sizes = np.unique(np.asarray(labels), return_counts=True)[1]
+        return cls(int(sizes.sum()), float(sizes.mean()))
+
+    @property
+    def others(self) -> float:
+        """Images of other classes for each one of the query's class."""
+        return (self.images - self.same) / self.same
+
+
+@dataclass(frozen=True)
+class Limits(Record):
+    """An estimate with its 95% limits over classes.
+
+    Args:
+        value: the estimate.
+        low: its lower limit.
+        high: its upper limit.
+    """
+
+    value: float
+    low: float
+    high: float
+
+
+@dataclass(frozen=True)
+class Threshold(Record):
+    """A score from which matches are accepted.
+
+    Args:
+        score: matches of at least this score are accepted.
+        low: the threshold if the false matches were as rare as they may be.
+        high: the threshold if they were as frequent as they may be; None: none would do.
+        precision: share of accepted matches that are right; None: no gallery was given.
+        found: share of true matches that are accepted.
+        false: share of pairs of two classes that are accepted.
+        classes: classes with an accepted true match.
+        confusions: pairs of classes with an accepted false match.
+        choice: cautious or estimate.
+    """
+
+    score: float
+    low: float
+    high: float | None
+    precision: Limits | None
+    found: Limits
+    false: Limits
+    classes: int
+    confusions: int
+    choice: Choice
+
+
+@dataclass(frozen=True)
+class Calibrated(Record):
+    """What was calibrated, and on what.
+
+    Args:
+        model: hash of the model's weights and architecture.
+        similarity: how its embeddings are compared.
+        stored: type of the stored numbers: float32, float16 or bits.
+        data: name of the data set.
+        split: the part of it, in words.
+    """
+
+    model: str
+    similarity: Similarity
+    stored: str
+    data: str
+    split: str
+
+
+@dataclass(frozen=True)
+class Calibration(Record):
+    """Thresholds and confidences of one model, from classes that it was not trained on.
+
+    Args:
+        of: the model and the data.
+        classes: classes with two different images.
+        singles: classes with one, which are only confused with others.
+        images: images, without copies.
+        copies: images that were left out since they are copies.
+        same_pairs: pairs of images of one class.
+        other_pairs: pairs of images of two classes.
+        same: images of a query's class in the validation data, the mean over classes.
+        curve: what is accepted at each threshold.
+        written_by: version of Assay.
+    """
+
+    of: Calibrated
+    classes: int
+    singles: int
+    images: int
+    copies: int
+    same_pairs: int
+    other_pairs: int
+    same: float
+    curve: Curve
+    written_by: str = ""
+
+    @property
+    def gallery(self) -> Gallery:
+        """The validation data themselves: each image is looked up in all others."""
+        return Gallery(self.images - 1, self.same)
+
+    # --- thresholds -------------------------------------------------------------------------------
+
+    def threshold_for_precision(
+        self, precision: float, gallery: Gallery | None = None, choice: Choice = "cautious"
+    ) -> Threshold | None:
+        """Return the lowest threshold with this precision; None: no threshold reaches it.
+
+        Raise `TooFew` where the estimate reaches it, but so few classes do not show it.
+
+        Args:
+            precision: wanted share of accepted matches that are right.
+            gallery: the images that queries are compared with; None: as in the validation data.
+            choice: `cautious`: the lower 95% limit of the precision is as wanted, so that it is
+                reached in about 39 of 40 calibrations; `estimate`: the estimate is, so that it is
+                reached in about half of them.
+        """
+        if not 0 < precision < 1:
+            raise BadInput(f"a precision lies between 0 and 1, got {precision}")
+        gallery = gallery or self.gallery
+        most = (1 - precision) / precision / gallery.others
+        estimates = _ratio(np.array(self.curve.false), np.array(self.curve.found))
+        highs = np.array(self.curve.ratio_high)
+        what = f"a precision of {precision:g} in a gallery of {gallery.images:,.0f} images"
+        by_estimate = self._first(estimates <= most, np.array(self.curve.found) * most)
+        if by_estimate is None and not self._reaches(estimates <= most):
+            return None
+        found = by_estimate if choice == "estimate" else _first(highs <= most)
+        if found is None:
+            reached = 1 / (1 + gallery.others * float(highs.min()))
+            raise TooFew(
+                f"{what} cannot be told from {self.classes} classes: there the lower limit is at"
+                f" most {reached:.3f}; give at least about"
+                f" {self._needed(float(highs.min()) / most):,} classes, or ask for less"
+            )
+        ends = np.array(self.curve.ratio_low) <= most, highs <= most
+        return self._threshold(found, ends, gallery, choice)
+
+    def threshold_for_false_matches(
+        self, rate: float, gallery: Gallery | None = None, choice: Choice = "cautious"
+    ) -> Threshold | None:
+        """Return the lowest threshold that accepts at most this share of the pairs of two classes.
+
+        None where no threshold does. Raise `TooFew` where so few classes cannot show so low a rate.
+
+        Args:
+            rate: wanted share of the pairs of two classes that are accepted.
+            gallery: for the precision at the threshold.
+            choice: `cautious`: the upper 95% limit of the rate is as wanted; `estimate`: the
+                estimate is.
+        """
+        if not 0 < rate < 1:
+            raise BadInput(f"a rate of false matches lies between 0 and 1, got {rate}")
+        false, highs = np.array(self.curve.false), np.array(self.curve.false_high)
+        if not (false <= rate).any():
+            return None
+        supported = rate >= self.curve.one_more
+        by_estimate = _first(false <= rate) if supported else None
+        found = by_estimate if choice == "estimate" else _first(highs <= rate)
+        if found is None:
+            least = float(highs.min()) if choice == "cautious" else self.curve.one_more
+            raise TooFew(
+                f"a false-match rate of {rate:g} cannot be told from {self.classes} classes, whose"
+                f" lowest is {least:.2g}; give at least about {self._needed(least / rate):,}"
+                " classes, or ask for a higher rate"
+            )
+        ends = np.array(self.curve.false_low) <= rate, highs <= rate
+        return self._threshold(found, ends, gallery, choice)
+
+    def _first(self, enough: Any, false: Floats) -> int | None:
+        """Return the first threshold that is enough by its estimate, and rests on enough classes.
+
+        `false` is the share of false matches that is allowed there: less than one of them would be
+        no estimate.
+        """
+        return _first(self._supported(enough) & (false >= self.curve.one_more))
+
+    def _reaches(self, enough: Any) -> bool:
+        return bool(self._supported(enough).any())
+
+    def _supported(self, enough: Any) -> Any:
+        return enough & (np.array(self.curve.classes) >= FEWEST_CLASSES)
+
+    def _needed(self, factor: float) -> int:
+        """Return how many classes would give `factor` times as many pairs of classes."""
+        return math.ceil((self.classes + self.singles) * math.sqrt(max(factor, 1)))
+
+    def _threshold(
+        self, place: int, ends: tuple[Any, Any], gallery: Gallery | None, choice: Choice
+    ) -> Threshold:
+        curve = self.curve
+        low, high = (_first(enough) for enough in ends)
+        return Threshold(
+            score=curve.scores[place],
+            low=curve.scores[place if low is None else min(low, place)],
+            high=None if high is None else curve.scores[max(high, place)],
+            precision=None if gallery is None else self._precision(place, gallery),
+            found=Limits(curve.found[place], curve.found_low[place], curve.found_high[place]),
+            false=Limits(curve.false[place], curve.false_low[place], curve.false_high[place]),
+            classes=curve.classes[place],
+            confusions=curve.confusions[place],
+            choice=choice,
+        )
+
+    def _precision(self, place: int, gallery: Gallery) -> Limits:
+        curve = self.curve
+        ratio = float(_ratio(np.array(curve.false), np.array(curve.found))[place])
+        value, low, high = (
+            1 / (1 + gallery.others * one)
+            for one in (ratio, curve.ratio_high[place], curve.ratio_low[place])
+        )
+        return Limits(value, low, high)
+
+    # --- confidence -------------------------------------------------------------------------------
+
+    def confidence(self, scores: ArrayLike, gallery: Gallery | None = None) -> Floats:
+        """Return the probability that matches of these scores are right.
+
+        m L / (m L + M - m), where L is how much more often pairs of one class have such a score
+        than pairs of two: the slope of the upper convex hull of `found` over `false`, which rises
+        with the score (isotonic regression). One false match more than was seen is taken to have
+        the highest score, so that no confidence is 1.
+
+        Args:
+            scores: of matches, any shape.
+            gallery: the images that queries are compared with; None: as in the validation data.
+        """
+        corners, slopes = self._hull()
+        given = np.asarray(scores, dtype=np.float64)
+        places = np.clip(np.searchsorted(corners, given, side="right") - 1, 0, len(slopes) - 1)
+        odds = slopes[places] / (gallery or self.gallery).others
+        return np.where(np.isnan(given), np.nan, odds / (1 + odds))
+
+    def _hull(self) -> tuple[Floats, Floats]:
+        """Return the scores from which each slope holds, rising, and the slopes."""
+        x = np.array([*self.curve.false, -self.curve.one_more])[::-1] + self.curve.one_more
+        y = np.array([*self.curve.found, 0.0])[::-1]
+        kept = [0]
+        for place in range(1, len(x)):
+            while len(kept) > 1 and _turns_left(x, y, kept[-2], kept[-1], place):
+                kept.pop()
+            kept.append(place)
+        rise, run = np.diff(y[kept]), np.diff(x[kept])
+        scores = np.array(self.curve.scores)[::-1]
+        corners = scores[np.array(kept[1:]) - 1]
+        slopes = np.where(run > 0, rise / np.where(run > 0, run, 1), 0.0)
+        return corners[::-1], slopes[::-1]
+
+    # --- files ------------------------------------------------------------------------------------
+
+    def check(self, model: str, similarity: Similarity, stored: str) -> None:
+        """Raise `BadInput` unless scores of this model, compared so, are those calibrated."""
+        own = {
+            "model": (self.of.model[:12], model[:12]),
+            "similarity": (self.of.similarity, similarity),
+            "type of stored numbers": (self.of.stored, stored),
+        }
+        for name, (ours, theirs) in own.items():
+            if ours != theirs:
+                raise BadInput(
+                    f"the calibration is of another {name} ({ours}, not {theirs}), and its"
+                    f" thresholds mean nothing here{AGAIN}"
+                )
+
+    def write(self, path: str | Path) -> None:
+        """Write the calibration as JSON, whole or not at all."""
+        write_atomically(Path(path), pretty({"format": CALIBRATION_FORMAT, **self.to_json()}))
+
+    @classmethod
+    def read(cls, path: str | Path) -> "Calibration":
+        """Read a calibration; raise `BadInput` where there is none, or it was altered."""
+        document = read_document(Path(path), AGAIN)
+        found = document.pop("format", None) if isinstance(document, dict) else None
+        if found != CALIBRATION_FORMAT:
+            raise BadInput(
+                f"{path} has format {found}; this version of Assay reads format"
+                f" {CALIBRATION_FORMAT}{AGAIN}"
+            )
+        try:
+            calibration = cls.from_json(document, str(path))
+        except BadRecord as error:
+            raise BadInput(f"{error}{AGAIN}") from None
+        curve = calibration.curve
+        columns = [one for one in vars(curve).values() if isinstance(one, tuple)]
+        rising = all(
+            one < next_ for one, next_ in zip(curve.scores, curve.scores[1:], strict=False)
+        )
+        if not curve.scores or not rising or {*map(len, columns)} != {len(curve.scores)}:
+            raise BadInput(f"{path}: its curve is not one: it was altered{AGAIN}")
+        return calibration
+
+
+def _ratio(false: Floats, found: Floats) -> Floats:
+    return np.where(found > 0, false / np.where(found > 0, found, 1), np.inf)
+
+
+def _first(enough: Any) -> int | None:
+    places = np.flatnonzero(enough)
+    return int(places[0]) if len(places) else None
+
+
+def _turns_left(x: Floats, y: Floats, one: int, two: int, three: int) -> bool:
+    """Return whether the middle of three points lies on or below the line through the others."""
+    return bool((y[two] - y[one]) * (x[three] - x[one]) <= (y[three] - y[one]) * (x[two] - x[one]))
