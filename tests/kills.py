@@ -83,7 +83,7 @@ def run(words: Sequence[str], folder: Path, tracing: Sequence[str] = ()) -> Ende
         start.write(b"x")
     code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
     if tracer:
-        tracer.wait(timeout=LONGEST)
+        tracer.communicate(timeout=LONGEST)
     return Ended(code, (folder / "said").read_text())
 
 

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from assay.data.survey import survey
     from assay.embedder import load
     from assay.evaluation import embed, evaluate_model
+    from assay.index import Index
     from assay.metrics import Scores, evaluate
     from assay.report import bench
 
 __all__ = [
+    "Index",
     "Scores",
     "__version__",
     "bench",
@@ -28,6 +30,7 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Index": "assay.index",
     "Scores": "assay.metrics",
     "bench": "assay.report",
     "embed": "assay.evaluation",

@@ -12,7 +12,7 @@ from assay.data.given import Given, GivenSamples, find_samples
 from assay.devices import choose_device
 from assay.embedding import normalise_for, read_and_embed
 from assay.errors import BadInput
-from assay.model import Architecture, Model, read_model_folder, untrained_model
+from assay.model import Architecture, Model, read_model_folder, size_of, untrained_model
 from assay.progress import Progress, silent
 from assay.protocols import SampleKind, Similarity
 from assay.records.run import CARD
@@ -45,6 +45,16 @@ class Embedder:
     def takes(self) -> SampleKind:
         """Kind of samples that it takes: images or vectors."""
         return find(self.model.architecture.trunk).takes
+
+    @property
+    def inputs(self) -> int:
+        """Channels of the images, or width of the vectors, that it takes."""
+        return self.model.architecture.inputs
+
+    @property
+    def dim(self) -> int:
+        """Numbers of an embedding."""
+        return size_of(self.model.architecture).dim
 
     @property
     def called(self) -> str:

@@ -1,7 +1,7 @@
 """Samples to embed, in whatever form they are given: the one place that finds them."""
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -14,6 +14,7 @@ from assay.data.dataset import Dataset, Half, Labels, Samples, Vectors, contents
 from assay.data.image_files import ImageFiles
 from assay.data.images import Picture, check_picture, endings, missing_reader, read_images
 from assay.data.load import TABLES, check_kind_of, check_usable, inspect, load
+from assay.data.paths import check_inside
 from assay.data.seal import Reason, everything
 from assay.data.sources import datasets
 from assay.data.sources.features import (
@@ -44,6 +45,8 @@ class GivenSamples:
         halves: returns trainval and the test half, where they are a data set that can be split.
         source: the folder of class folders that they come from, if known.
         notes: what was left out, in words.
+        files: their image files; empty where they are none.
+        words: metadata by column, a word for each sample.
     """
 
     called: str
@@ -56,6 +59,22 @@ class GivenSamples:
     notes: tuple[str, ...] = ()
     halves: Callable[[], tuple[Half, ...]] = tuple
     source: str = ""
+    files: tuple[Path, ...] = ()
+    words: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+    def some(self, rows: Labels) -> "GivenSamples":
+        """Return some of the samples, to be read; their arrays and words are left out."""
+
+        def read(numbers: Labels, step: FirstStep) -> Samples:
+            return self.read(rows[numbers], step)
+
+        def contents() -> list[str]:
+            hashes = self.contents()
+            return [hashes[row] for row in rows.tolist()]
+
+        return GivenSamples(
+            self.called, read, len(rows), self.kind, self.inputs, contents, halves=self.halves
+        )
 
 
 IN_MEMORY = "samples in memory"
@@ -110,6 +129,31 @@ def find_samples(
     return GivenSamples(IN_MEMORY, read, len(pictures), "images", inputs, contents)
 
 
+def find_in_tree(
+    folder: Path, channels: int, progress: Progress = silent, *, skip_broken: bool, remedy: str = ""
+) -> GivenSamples:
+    """Return all images in a folder and in the folders below it, without labels.
+
+    Hidden files and folders are left out. Files that cannot be read are refused, or left out with
+    `skip_broken`; `remedy` is what else can be done about them, in words.
+    """
+    files = list(_images_below(folder))
+    check_inside(folder, files)
+    if not files:
+        raise BadInput(
+            f"{folder} holds no images that can be read, nor do the folders in it"
+            f" ({', '.join(sorted(endings())[:8])}, ...)"
+        )
+    ids = [file.relative_to(folder).as_posix() for file in files]
+    return _files(folder.name, files, ids, channels, progress, None if skip_broken else remedy)
+
+
+def _images_below(folder: Path) -> Iterator[Path]:
+    yield from images_in(folder)
+    for child in visible_folders(folder):
+        yield from _images_below(child)
+
+
 def _of_dataset(dataset: Dataset) -> GivenSamples:
     half = everything(dataset)
     arrays, kind = label_arrays(dataset), kind_of(dataset.modality)
@@ -123,6 +167,11 @@ def _of_dataset(dataset: Dataset) -> GivenSamples:
         arrays,
         dataset.notes,
         lambda: _halves_of(dataset),
+        files=tuple(dataset.items.paths) if isinstance(dataset.items, ImageFiles) else (),
+        words={
+            "class": [dataset.class_names[label] for label in dataset.labels.tolist()],
+            **dataset.metadata,
+        },
     )
 
 
@@ -205,7 +254,15 @@ def _files(
 
     arrays = {"ids": np.array(ids)}
     return GivenSamples(
-        called, items.arrays, len(ids), "images", channels, contents, arrays, tuple(notes)
+        called,
+        items.arrays,
+        len(ids),
+        "images",
+        channels,
+        contents,
+        arrays,
+        tuple(notes),
+        files=tuple(items.paths),
     )
 
 

@@ -269,8 +269,8 @@ def embed(
     )
     if not isinstance(model, Embedder) and loaded.folder is None and given.inputs != inputs:
         loaded = load(model, device, given.inputs, weights_file)  # a trunk for grey images, say
-    looker, marks = _looker(loaded), _trained_on(loaded, given)
-    with looking(looker, _looked_at(looker, given)) as look:
+    looker, marks = looker_of("assay embed", loaded), _trained_on(loaded, given)
+    with looking(looker, looked_at(looker, given)) as look:
         z, origin = _embed(loaded, given, progress)
         looks = look.record({}, loaded.similarity)
     seen = {"pretrained_on": _seen_by(loaded, given), "trained_on": marks}
@@ -352,20 +352,20 @@ def _trained_on(embedder: Embedder, given: GivenSamples) -> Array | None:
     return marks if marks.any() else None
 
 
-def _looker(embedder: Embedder) -> Looker:
-    """Return what looks at samples where they are embedded."""
+def looker_of(command: str, embedder: Embedder) -> Looker:
+    """Return what looks at samples where a command embeds them."""
     folder, card = embedder.folder, embedder.card
     if folder is None:
-        return Looker(f"assay embed {embedder.called}")
+        return Looker(f"{command} {embedder.called}")
     looker = Looker.of_folder(
-        f"assay embed {embedder.called}",
+        f"{command} {embedder.called}",
         folder,
         lambda: FinishedRun.of_model(folder, embedder.model),
     )
     return replace(looker, images=card.get("images") or "", features=card.get("trainval") or "")
 
 
-def _looked_at(looker: Looker, given: GivenSamples) -> LookedAt:
+def looked_at(looker: Looker, given: GivenSamples) -> LookedAt:
     """Return what is looked at where samples are embedded.
 
     Of a model that was trained on features, their images are known by the trainval half.

@@ -1,0 +1,93 @@
+"""Several indexes of one model joined into a new one."""
+
+import os
+import secrets
+import shutil
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.errors import BadInput
+from assay.files import new_folder
+from assay.index.builder import Written
+from assay.index.catalog import Entry
+from assay.index.manifest import MODELS, is_index
+from assay.index.versions import Change, Present, no_rows, place_version, writing
+from assay.progress import Progress, silent
+
+
+def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Written:
+    """Join indexes of one model into a new one; nothing is embedded.
+
+    Names stay relative to the folder that all images have in common. One name with two contents is
+    refused.
+    """
+    if is_index(out):
+        raise BadInput(f"{out} is an index already; give the name of a new one")
+    parts = [part for part in map(Present.read, indexes) if part is not None]
+    if len(parts) < len(indexes) or not parts:
+        wrong = [str(path) for path in indexes if not is_index(path)]
+        raise BadInput(f"{', '.join(wrong) or 'nothing'} is not an index; give folders of indexes")
+    first = parts[0].manifest
+    for part in parts[1:]:
+        _check_alike(parts[0], part)
+    homes = [part.manifest.root for part in parts]
+    home = None if None in homes else os.path.commonpath([str(one) for one in homes])
+    entries: dict[str, Entry] = {}
+    rows: list[NDArray[Any]] = []
+    for part in parts:
+        before = "" if home is None else os.path.relpath(str(part.manifest.root), home)
+        places = []
+        for row, id_, content in part.images:
+            name = id_ if before in ("", ".") else f"{Path(before).as_posix()}/{id_}"
+            if name not in entries:
+                entries[name] = Entry(name, content, part.words.get(row, {}))
+                places.append(row)
+            elif entries[name].content != content:
+                raise BadInput(
+                    f"{part.root} has another image called {name} than an index before it; rename"
+                    " one of the two files and bring its index up to date"
+                )
+        rows.append(part.vectors.rows[np.array(places, dtype=np.int64)])
+    with writing(out) as root:
+        source = parts[0].root / MODELS / first.model.print
+        if not (root / MODELS / first.model.print).exists():
+            with new_folder(root / MODELS / first.model.print) as draft:
+                shutil.copytree(source, draft, dirs_exist_ok=True)
+        labels = {part.manifest.label for part in parts}
+        base = replace(
+            first,
+            index=secrets.token_hex(8),
+            version=0,
+            generation=0,
+            root=home,
+            images=", ".join(part.manifest.images for part in parts),
+            label=labels.pop() if len(labels) == 1 else None,
+        )
+        change = Change(no_rows(), np.concatenate(rows), list(entries.values()))
+        manifest = place_version(root, base, None, change, progress)
+        return Written(manifest, added=len(entries))
+
+
+def _check_alike(first: Present, other: Present) -> None:
+    """Raise `BadInput` unless two indexes can be one."""
+    for name, said in (
+        ("model", "model"),
+        ("similarity", "similarity"),
+        ("precision", "precision"),
+    ):
+        ours, theirs = (getattr(one.manifest, name) for one in (first, other))
+        if name == "model":
+            ours, theirs = ours.print, theirs.print
+        if ours != theirs:
+            raise BadInput(
+                f"{first.root} and {other.root} differ in their {said} ({str(ours)[:12]} and"
+                f" {str(theirs)[:12]}), so their vectors cannot be compared; index the images of"
+                " one of them anew"
+            )
+    if (first.manifest.root is None) != (other.manifest.root is None):
+        raise BadInput(f"only one of {first.root} and {other.root} was made of files")

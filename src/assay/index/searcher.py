@@ -1,0 +1,98 @@
+"""The nearest rows of queries, among those that pass a filter. Shapes: Q queries, K matches."""
+
+from collections.abc import Mapping, Sequence
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from assay.index.backends import Backend, Mask, Rows, StoredVectors
+from assay.index.backends.exact import Exact
+from assay.index.catalog import Catalog
+from assay.index.scoring import Scores, score_candidates
+
+FILTERS = 64
+"""Filters of which the rows are remembered."""
+
+Where = Mapping[str, Sequence[str]]
+"""Which images may be found: by column of metadata, the words of which an image has one."""
+
+
+class Nearest(NamedTuple):
+    """The nearest rows of queries, best first.
+
+    Args:
+        rows: numbers of rows (Q, K); -1 where there are no more.
+        scores: their scores (Q, K).
+    """
+
+    rows: Rows
+    scores: Scores
+
+    def without(self, row: int) -> "Nearest":
+        """Return all but one row, or but the last where that row is not among them; of one query.
+
+        >>> Nearest(np.array([[4, 2, 7]]), np.array([[3.0, 2.0, 1.0]])).without(2).rows
+        array([[4, 7]])
+        """
+        assert len(self.rows) == 1
+        places = np.flatnonzero(self.rows[0] == row)
+        left_out = int(places[0]) if len(places) else self.rows.shape[1] - 1
+        kept = np.arange(self.rows.shape[1]) != left_out
+        return Nearest(self.rows[:, kept], self.scores[:, kept])
+
+
+class Searcher:
+    """Finds the nearest rows by a back end, and exactly where that finds too few.
+
+    Args:
+        vectors: the stored vectors.
+        alive: which rows may ever be found; None: all.
+        catalog: tells which rows pass a filter.
+        backend: an opened back end.
+        effort: how hard it tries.
+    """
+
+    def __init__(
+        self,
+        vectors: StoredVectors,
+        alive: Mask | None,
+        catalog: Catalog,
+        backend: Backend,
+        effort: int | None,
+    ) -> None:
+        self.vectors, self.alive, self.catalog = vectors, alive, catalog
+        self.backend, self.effort = backend, effort
+        self._exact = Exact().open(Path(), vectors)
+        self._passing = lru_cache(maxsize=FILTERS)(self._rows_that_pass)
+
+    def nearest(self, queries: NDArray[Any], k: int, where: Where | None = None) -> Nearest:
+        """Return the k nearest rows that pass a filter, or all where fewer do."""
+        allowed = self.allowed(where)
+        k = min(k, len(self.vectors) if allowed is None else int(allowed.sum()))
+        if not k:
+            nothing = np.empty((len(queries), 0))
+            return Nearest(nothing.astype(np.int64), nothing)
+        found = self.backend.candidates(queries, k, allowed, self.effort)
+        rows, scores = score_candidates(self.vectors, queries, found, k)
+        short = np.flatnonzero(rows[:, -1] < 0)
+        if len(short):
+            found = self._exact.candidates(queries[short], k, allowed, None)
+            rows[short], scores[short] = score_candidates(self.vectors, queries[short], found, k)
+        return Nearest(rows, scores)
+
+    def allowed(self, where: Where | None) -> Mask | None:
+        """Return which rows may be found; None: all of them."""
+        wanted = sorted((where or {}).items())
+        return self._passing(tuple((column, tuple(words)) for column, words in wanted))
+
+    def _rows_that_pass(self, where: tuple[tuple[str, tuple[str, ...]], ...]) -> Mask | None:
+        if not where:
+            return self.alive
+        allowed = self.catalog.where(dict(where), len(self.vectors))
+        if self.alive is not None:
+            allowed &= self.alive
+        allowed.flags.writeable = False
+        return allowed
