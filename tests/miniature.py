@@ -54,12 +54,13 @@ def draw_class(number: int, draw: np.random.Generator) -> np.ndarray:
     return np.repeat(grey.clip(0, 255).astype(np.uint8)[:, :, None], 3, axis=2)
 
 
-def make_folder(root: Path) -> Path:
+def make_folder(root: Path, classes: int = CLASSES) -> Path:
+    """Write a folder for each class; the last class has a single image."""
     draw = np.random.default_rng(0)
-    for number in range(CLASSES):
+    for number in range(classes):
         folder = root / f"class{number:02d}"
         folder.mkdir(parents=True)
-        for image in range(1 if number == CLASSES - 1 else IMAGES):
+        for image in range(1 if number == classes - 1 else IMAGES):
             Image.fromarray(draw_class(number, draw)).save(folder / f"{image}.png")
     return root
 

@@ -76,7 +76,17 @@ def test_help_with_no_words_and_version(assay):
 
 @for_each(
     "kind",
-    ["methods", "losses", "miners", "samplers", "trunks", "datasets", "protocols", "metrics"],
+    [
+        "methods",
+        "losses",
+        "miners",
+        "samplers",
+        "trunks",
+        "datasets",
+        "protocols",
+        "metrics",
+        "backends",
+    ],
 )
 def test_everything_can_be_listed_for_people_and_for_programs(assay, kind):
     code, out, _ = assay("list", kind, "--json")

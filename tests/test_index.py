@@ -23,6 +23,7 @@ from assay.index.checking import problems_of
 from assay.index.index import MOST_MATCHES, Index
 from assay.index.manifest import read_manifest
 from assay.index.merging import merge
+from assay.index.metadata import parse_where
 from assay.model import read_model_folder
 from indexes import (
     draw,
@@ -637,3 +638,15 @@ def test_a_version_stays_until_its_server_can_be_reached(tmp_path, z, server):
     assert len(list((out / "versions").iterdir())) == 1
     assert len(server.held) == 1
     assert problems_of(out) == []
+
+
+def test_a_folder_is_filtered_by_its_name_however_its_letters_are_composed(tmp_path, model):
+    decomposed = "cafe\u0301"
+    photos = make_photos(tmp_path / "photos", classes=2)
+    (photos / "0").rename(photos / decomposed)
+    index = Index.build(model, photos, tmp_path / "index")
+    where = parse_where(["folder=caf\u00e9"])
+    found = index.search(photos / "1" / "0.png", where=where)
+    assert set(found_ids(found)) == {f"{decomposed}/{image}.png" for image in range(3)}
+    assert all(index.file_of(match.id).exists() for match in found.matches)
+    index.close()

@@ -11,11 +11,16 @@ import typer
 from rich.console import Console
 
 from assay.cli.bench import bench, reproduce, sweep
+from assay.cli.calibrate import calibrate
 from assay.cli.command import Command
 from assay.cli.data import data_commands
 from assay.cli.evaluate import evaluate
+from assay.cli.export import export
+from assay.cli.index import index
 from assay.cli.lists import list_
 from assay.cli.models import baselines, embed, train
+from assay.cli.search import search
+from assay.cli.serve import serve
 from assay.cli.show import visible
 from assay.cli.stores import merge, report, status
 from assay.cli.verify import verify
@@ -34,6 +39,8 @@ app = typer.Typer(
 app.command(name="list", cls=Command)(list_)
 app.add_typer(data_commands, name="data")
 for command in (bench, sweep, reproduce, baselines, train, embed, evaluate):
+    app.command(cls=Command)(command)
+for command in (index, search, calibrate, export, serve):
     app.command(cls=Command)(command)
 for command in (status, report, verify, merge):
     app.command(cls=Command)(command)
@@ -56,7 +63,7 @@ def assay(
 
 INTERRUPTED = 130
 
-ONLY_READING = ("list", "status", "verify")
+ONLY_READING = ("list", "search", "status", "verify")
 """Commands that write nothing, so that there is nothing to continue."""
 
 

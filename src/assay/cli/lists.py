@@ -32,6 +32,7 @@ class Listed(StrEnum):
     datasets = "datasets"
     protocols = "protocols"
     metrics = "metrics"
+    backends = "backends"
 
 
 def list_(
@@ -39,7 +40,7 @@ def list_(
     imports: ImportsOption = None,
     json: JsonOption = False,
 ) -> None:
-    """List methods, losses, miners, samplers, trunks, data sets, protocols or metrics.
+    """List methods, losses, miners, samplers, trunks, data sets, protocols, metrics or back ends.
 
     Example: assay list protocols
     """
@@ -143,6 +144,7 @@ def _rows(kind: Listed) -> list[dict[str, Any]]:
         "datasets": _datasets,
         "protocols": _protocols,
         "metrics": _metrics,
+        "backends": _backends,
     }
     return own.get(kind, lambda: _parts(kind))()
 
@@ -213,6 +215,27 @@ def _metrics() -> list[dict[str, Any]]:
             "about": metric.about,
         }
         for name, metric in ordered.items()
+    ]
+
+
+def _backends() -> list[dict[str, Any]]:
+    """Return a row for each back end of an index, with its settings and their defaults."""
+    from dataclasses import fields
+
+    from assay.index import backends
+
+    return [
+        {
+            "name": name,
+            "similarity": ", ".join(backend.similarities),
+            "settings": ", ".join(
+                f"{one.name}={one.default}"
+                for one in fields(backend)  # type: ignore[arg-type]
+                if one.init
+            ),
+            "about": first_paragraph(backend.__doc__),
+        }
+        for name, backend in sorted(backends.items())
     ]
 
 

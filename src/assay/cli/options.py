@@ -140,6 +140,9 @@ ForceOption = Annotated[
     bool, typer.Option("--force", help="Replace the output where it is there already.")
 ]
 STORE = Path("assay-runs")
+INDEX = "index.json"
+"""Name of the file by which the folder of an index is told from a store."""
+
 JsonOption = Annotated[bool, typer.Option("--json", help="Print the result as JSON, for programs.")]
 WeightsOption = Annotated[
     str | None,

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import STORE, JsonOption
+from assay.cli.index import merge_indexes
+from assay.cli.options import INDEX, STORE, JsonOption
 from assay.cli.show import duration, print_json, print_table, time_left, visible
 
 if TYPE_CHECKING:
@@ -194,24 +195,31 @@ def report(directory: StoreArgument = STORE) -> None:
 
 def merge(
     stores: Annotated[
-        list[Path], typer.Argument(metavar="STORE...", help="Run stores; they are only read.")
+        list[Path],
+        typer.Argument(metavar="STORE...", help="Run stores, or indexes; they are only read."),
     ],
     out: Annotated[
         Path,
-        typer.Option(metavar="STORE", help="The store that they are copied into, new or existing."),
+        typer.Option(
+            metavar="STORE",
+            help="The store that they are copied into, new or existing; of indexes a new one.",
+        ),
     ],
     json: JsonOption = False,
 ) -> None:
     """Merge run stores of several labs or nodes into one; everything is checked first.
 
     After any interruption, run the same command again: it continues. The report is not copied:
-    `assay report STORE` writes it.
+    `assay report STORE` writes it. Indexes of one model are merged too; nothing is embedded again.
 
     Example: assay merge berlin/assay-runs oslo/assay-runs --out both
     """
     from assay.cli.progress import watch
     from assay.records.merge import merge as unite
 
+    if any((store / INDEX).exists() for store in stores):
+        merge_indexes(stores, out, json)
+        return
     with watch() as listener:
         merged = unite(stores, out, listener.progress)
     if json:

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from assay.cli.index import check_index
 from assay.cli.options import (
+    INDEX,
     LARGEST_SEED,
     STORE,
     EngineName,
@@ -76,7 +78,8 @@ def verify(
     --data, what follows from the data is computed again: announcements, packs, problems of the test
     half, baselines, and with the stored weights the validation and test scores. With --rerun, some
     runs are trained again, and embed the test half again. Other bytes, as another processor or
-    other versions may give, are reported and must lie within a tolerance.
+    other versions may give, are reported and must lie within a tolerance. Of an index, every file
+    is compared with the hash that it was written with.
 
     Example: assay verify assay-runs/demo --data glyphs --rerun 2
     """
@@ -88,6 +91,14 @@ def verify(
     from assay.verify import Designs, device_of_runs, retest
     from assay.verify import verify as check
 
+    if (directory / INDEX).exists():
+        if anchors or rerun or data:
+            raise BadInput(
+                f"{directory} is an index, whose files are checked; --anchor, --rerun and --data"
+                " are for run stores"
+            )
+        check_index(directory, json)
+        return
     for anchor in anchors or []:
         if not re.fullmatch("[0-9a-f]{64}", anchor):
             raise BadInput(

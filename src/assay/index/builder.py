@@ -352,7 +352,9 @@ def _about(embedder: "Embedder") -> str:
         return f"{card['method']} on {card.get('data', 'unknown data')}"
     if card.get("pretrained_on"):
         return f"pretrained on {card['pretrained_on']}"
-    return "vectors as they were given"
+    if embedder.card.get("trunk") == AS_GIVEN:
+        return "vectors as they were given"
+    return "nothing is known of its training"
 
 
 def _keep_model(root: Path, embedder: "Embedder", print_: str) -> None:

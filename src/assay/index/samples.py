@@ -1,6 +1,7 @@
 """The images that are to be indexed: their names, their metadata and the folder they lie in."""
 
 import os
+import unicodedata
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
@@ -142,7 +143,11 @@ def _named(given: GivenSamples, ids: Sequence[str], root: Path | None) -> Sample
                 f"{given.called}: the name {id_!r} is empty or cannot be printed; rename the file"
             )
     words = tuple(
-        {column: str(values[row]) for column, values in given.words.items() if str(values[row])}
+        {
+            column: unicodedata.normalize("NFC", str(values[row]))
+            for column, values in given.words.items()
+            if str(values[row])
+        }
         for row in rows.tolist()
     )
     samples = given if len(rows) == given.count else given.some(rows)

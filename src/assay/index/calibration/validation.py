@@ -24,6 +24,7 @@ from assay.index.manifest import MODELS, is_index, read_manifest
 from assay.index.scoring import prepare
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, Similarity, protocols
+from assay.records.benches import AS_IS
 from assay.records.halves import prints_of
 
 OTHER = (
@@ -70,6 +71,8 @@ class CalibratedModel:
         """The model with what is known of the classes that it was trained on."""
         found = EvaluatedModel.of(self.embedder)
         card = self.embedder.card
+        if card.get("method") == AS_IS:  # handed over by a study, and nothing of it was trained
+            return replace(found, classes=frozenset(), trainval=None)
         untrained = "trunk" in card and "method" not in card
         return replace(found, classes=frozenset()) if untrained else found
 

@@ -1,0 +1,207 @@
+"""`assay search`: the images of an index that are most similar to a query."""
+
+from collections.abc import Callable, Sequence
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from assay.cli.options import Device, DeviceOption, ForceOption, JsonOption, check_free
+from assay.cli.show import note, print_json, print_table, visible
+from assay.errors import BadInput
+
+if TYPE_CHECKING:
+    from assay.data.given import GivenSamples
+    from assay.index import Asked, Found, Index, Vote
+
+
+class RuntimeName(StrEnum):
+    """The library that embeds queries."""
+
+    torch = "torch"
+    onnx = "onnx"
+
+
+def search(
+    index: Annotated[Path, typer.Argument(metavar="INDEX", help="The folder of an index.")],
+    query: Annotated[
+        str,
+        typer.Argument(
+            metavar="QUERY",
+            help="An image, a folder of images, kind:path or an .npz of vectors; or ID with --id.",
+        ),
+    ],
+    k: Annotated[int, typer.Option("-k", "--count", min=1, help="Matches of a query.")] = 10,
+    page: Annotated[
+        int, typer.Option(min=1, help="Page 2 holds the next K matches, and so on.")
+    ] = 1,
+    by_id: Annotated[
+        bool, typer.Option("--id", help="QUERY is the id of an image in the index.")
+    ] = False,
+    where: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--where",
+            metavar="COLUMN=VALUE",
+            help="Only images with this word; one column several times means any of its words.",
+        ),
+    ] = None,
+    min_precision: Annotated[
+        float | None,
+        typer.Option(
+            "--min-precision",
+            min=0.0,
+            max=1.0,
+            help="Only matches of which this share is right; needs `assay calibrate`.",
+        ),
+    ] = None,
+    min_score: Annotated[
+        float | None, typer.Option("--min-score", help="Only matches with at least this score.")
+    ] = None,
+    classify: Annotated[
+        bool,
+        typer.Option("--classify", help="Let the matches vote on the class of the query."),
+    ] = False,
+    sheet: Annotated[
+        Path | None,
+        typer.Option(metavar="F.png", help="Draw queries and matches there."),
+    ] = None,
+    runtime: Annotated[
+        RuntimeName, typer.Option(help="What embeds the query; onnx after `assay export`.")
+    ] = RuntimeName.torch,
+    device: DeviceOption = Device.auto,
+    force: ForceOption = False,
+    json: JsonOption = False,
+) -> None:
+    """Find the images of INDEX that are most similar to QUERY.
+
+    A score is the cosine of two embeddings, or minus their distance. It says how sure a match is
+    only once the index is calibrated: see `assay calibrate`.
+
+    Example: assay search photos.index query.jpg -k 5
+    """
+    from assay.cli.progress import follow
+    from assay.index import Index, draw_sheet, parse_where
+
+    check_free("--sheet", sheet, force)
+    if classify and (by_id or page != 1):
+        raise BadInput("--classify goes with neither --id nor --page; leave these out")
+    options: dict[str, Any] = {
+        "where": parse_where(where or ()),
+        "min_score": min_score,
+        "min_precision": min_precision,
+    }
+    votes: list[Vote] | None = None
+    asked: Callable[[str], Asked]
+    with Index.open(index, device=device, runtime=runtime.value) as opened, follow() as progress:
+        if by_id:
+            asked = _asked_by_id(opened)
+            found = [opened.search_like(query, k, **options, skip=k * (page - 1))]
+        else:
+            given = opened.find_queries(query, progress)
+            asked = _asked_by_file(opened, given)
+            if classify:
+                pairs = opened.classify(given, k, **options, progress=progress)
+                found, votes = [one for one, _ in pairs], [one for _, one in pairs]
+            else:
+                options["skip"] = k * (page - 1)
+                found = opened.search_many(given, k, **options, progress=progress)
+        if sheet is not None:
+            for text in draw_sheet(found, sheet, opened, asked, label=opened.manifest.label):
+                note(visible(text))
+        if json:
+            print_json(_document(opened, found, votes))
+        else:
+            _print_found(opened, found, votes)
+    if sheet is not None and not json:
+        print(f"sheet: {sheet}")
+
+
+def _asked_by_id(opened: "Index") -> "Callable[[str], Asked]":
+    """Return what a sheet shows of queries that are images of the index."""
+    from assay.index import Asked
+
+    def asked(name: str) -> "Asked":
+        entry = opened.entry(name)
+        label = opened.manifest.label
+        known = None if entry is None or label is None else entry.words.get(label)
+        return Asked(opened.file_of(name), known)
+
+    return asked
+
+
+def _asked_by_file(opened: "Index", given: "GivenSamples") -> "Callable[[str], Asked]":
+    """Return what a sheet shows of queries that were given: their files, and classes if known."""
+    from assay.index import Asked, names_of
+
+    names = names_of(given)
+    files = dict(zip(names, given.files, strict=False))
+    classes = given.words.get(opened.manifest.label or "") or given.words.get("class") or ()
+    words = dict(zip(names, classes, strict=False))
+    return lambda name: Asked(files.get(name), words.get(name))
+
+
+def _in_words(vote: "Vote") -> str:
+    """Return a vote in words."""
+    if vote.label is None:
+        return f"class: unknown ({vote.why})"
+    runner_up = (
+        f"; next: {vote.runner_up} with {vote.runner_up_share:.0%}" if vote.runner_up else ""
+    )
+    return f"class: {vote.label} ({vote.share:.0%} of the vote{runner_up})"
+
+
+def _document(
+    opened: "Index", found: Sequence["Found"], votes: "Sequence[Vote] | None"
+) -> dict[str, Any]:
+    """Return what was found, for programs."""
+    return {
+        "index": str(opened.root),
+        "version": opened.manifest.version,
+        "similarity": opened.manifest.similarity,
+        "queries": [
+            {
+                "query": one.query,
+                "matches": [
+                    {
+                        "rank": match.rank,
+                        "id": match.id,
+                        "score": match.score,
+                        "confidence": match.confidence,
+                        "words": match.words,
+                        "path": None if match.path is None else str(match.path),
+                    }
+                    for match in one.matches
+                ],
+                **({} if votes is None else {"vote": votes[place]}),
+            }
+            for place, one in enumerate(found)
+        ],
+    }
+
+
+def _print_found(opened: "Index", found: Sequence["Found"], votes: "Sequence[Vote] | None") -> None:
+    """Print a table for each query: rank, score, confidence where there is one, and the path."""
+    columns = [name for name in opened.catalog.columns if name != "folder"]
+    sure = opened.calibration is not None
+    for place, one in enumerate(found):
+        if len(found) > 1:
+            print(f"{'' if place == 0 else chr(10)}{visible(one.query)}")
+        if votes is not None:
+            print(visible(_in_words(votes[place])))
+        if not one.matches:
+            print("nothing found")
+            continue
+        rows = [
+            [
+                str(match.rank),
+                f"{match.score:.4f}",
+                *([f"{match.confidence:.2f}"] if sure else []),
+                *(visible(match.words.get(name, "")) for name in columns),
+                visible(str(match.path or match.id)),
+            ]
+            for match in one.matches
+        ]
+        heads = ["", "score", *(["confidence"] if sure else []), *columns, "image"]
+        print_table(heads, rows, right=range(2 + sure))
