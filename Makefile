@@ -7,7 +7,9 @@ IN_MEMORY := $(shell df -k /dev/shm 2>/dev/null | awk 'NR == 2 && $$4 > 4000000 
 PYTEST := $(if $(IN_MEMORY),TMPDIR=$(IN_MEMORY)) OMP_NUM_THREADS=1 \
 	$(BIN)/python -m pytest -q -n 2 --dist worksteal
 
-.PHONY: setup demo test test-all test-docs check lint docs speed mutants clean
+MILVUS := .venv-milvus
+
+.PHONY: setup demo test test-all test-docs test-web test-servers check lint docs speed mutants clean
 
 setup: $(READY)  ## create .venv with the tested set of packages
 
@@ -29,6 +31,17 @@ test-all: $(READY)  ## all tests
 
 test-docs: $(READY)  ## every command that the documentation shows
 	$(PYTEST) -m '' tests/test_docs.py
+
+test-web: $(READY)  ## the page of `assay serve` in a real browser (Debian: apt-get install chromium)
+	ASSAY_TEST_WEB=1 $(PYTEST) -n 0 -m '' tests/test_web_browser.py
+
+test-servers: $(READY) $(MILVUS)/.ready  ## a real Milvus server, which only this machine can reach
+	ASSAY_TEST_MILVUS=$(CURDIR)/$(MILVUS) $(PYTEST) -n 0 -m slow tests/test_milvus.py
+
+$(MILVUS)/.ready:
+	$(PYTHON) -m venv $(MILVUS)
+	$(MILVUS)/bin/python -m pip install --quiet --disable-pip-version-check 'milvus==2.3.5'
+	touch $@
 
 lint: $(READY)  ## format, lint, types and layers
 	$(BIN)/ruff format --check .
@@ -54,6 +67,9 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/structured_clustering.py
 	$(BIN)/python benchmarks/cross_batch_memory.py
 	$(BIN)/python benchmarks/search.py
+	$(BIN)/python benchmarks/index.py
+	$(BIN)/python benchmarks/export.py
+	$(BIN)/python benchmarks/service.py
 	$(BIN)/python benchmarks/twins.py
 	$(BIN)/python benchmarks/scheduling.py
 
@@ -61,5 +77,5 @@ mutants: $(READY)  ## plant single faults and see which of them the tests catch;
 	$(BIN)/python tools/mutants.py --out mutants.json
 
 clean:  ## remove what can be made again, except run stores
-	rm -rf $(VENV) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(MILVUS) dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -not -path './$(VENV)/*' -prune -exec rm -rf {} +
