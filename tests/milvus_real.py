@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from assay.errors import BadInput
-from assay.index.backends import StoredVectors
+from assay.index.backends import Earlier, StoredVectors
 from assay.index.backends import milvus as module
 from assay.index.backends.milvus import Milvus
 from assay.index.milvus_client import RECORD
@@ -36,7 +36,7 @@ def built(request, server, tmp_path_factory):
     folder = tmp_path_factory.mktemp(request.param)
     part = StoredVectors(vectors.rows[: N - ADDED], vectors.similarity)
     backend = Milvus(ADDRESS)
-    backend.build(folder, part, None, None, 0, silent)
+    backend.build(folder, part, None, None, silent)
     opened = backend.open(folder, part)
     yield vectors, part, folder, opened
     opened.close()
@@ -64,7 +64,7 @@ def test_a_server_finds_what_exact_search_finds_under_filters(built):
 def test_added_rows_are_found_and_an_older_version_does_not_see_them(built, tmp_path):
     vectors, part, folder, older = built
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, vectors, None, folder, len(part), silent)
+    backend.build(tmp_path, vectors, None, Earlier(folder, len(part)), silent)
     assert collection_of(tmp_path) == collection_of(folder)
     newer = backend.open(tmp_path, vectors)
     try:
@@ -85,9 +85,11 @@ def test_rows_that_a_killed_append_left_lead_to_a_collection_of_its_own(server, 
     part = StoredVectors(vectors.rows[:2_000], "cosine")
     more = StoredVectors(np.ascontiguousarray(vectors.rows[:2_500][::-1]), "cosine")
     backend = Milvus(ADDRESS)
-    backend.build(first, part, None, None, 0, silent)
-    backend.build(second, more, None, first, 2_000, silent)  # as if it had never been in place
-    backend.build(third, vectors, None, first, 2_000, silent)
+    backend.build(first, part, None, None, silent)
+    backend.build(
+        second, more, None, Earlier(first, 2_000), silent
+    )  # as if it had never been in place
+    backend.build(third, vectors, None, Earlier(first, 2_000), silent)
     assert collection_of(second) == collection_of(first) != collection_of(third)
     opened = backend.open(third, vectors)
     check_like_exact(opened, vectors, queries_near(vectors, 50), None)
@@ -100,7 +102,7 @@ def test_removed_rows_are_never_found(server, tmp_path):
     vectors = stored(N, D, "cosine")
     alive = np.random.default_rng(5).random(N) < 0.8
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, vectors, alive, None, 0, silent)
+    backend.build(tmp_path, vectors, alive, None, silent)
     opened = backend.open(tmp_path, vectors)
     q = vectors.read(np.flatnonzero(~alive)[:100])  # the removed rows themselves
     check_like_exact(opened, vectors, q, alive)
@@ -111,7 +113,7 @@ def test_removed_rows_are_never_found(server, tmp_path):
 def test_a_reader_goes_on_when_its_collection_was_replaced(server, tmp_path):
     vectors = stored(2_000, D, "cosine")
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, vectors, None, None, 0, silent)
+    backend.build(tmp_path, vectors, None, None, silent)
     opened = backend.open(tmp_path, vectors)
     backend.discard(tmp_path, None)
     assert collection_of(tmp_path) not in collections()
@@ -124,7 +126,7 @@ def test_a_reader_goes_on_when_its_collection_was_replaced(server, tmp_path):
 
 def test_a_record_that_was_altered_drops_no_other_collection(server, tmp_path):
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, stored(10, D, "cosine"), None, None, 0, silent)
+    backend.build(tmp_path, stored(10, D, "cosine"), None, None, silent)
     record = tmp_path / RECORD
     record.write_text(record.read_text().replace("assay_", "users_"))
     before = collections()
@@ -139,11 +141,11 @@ def test_an_empty_index_is_built_opened_and_extended(server, tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()
     backend = Milvus(ADDRESS)
-    backend.build(first, none, None, None, 0, silent)
+    backend.build(first, none, None, None, silent)
     opened = backend.open(first, none)
     assert opened.candidates(vectors.rows[:3], 5, None, None).shape == (3, 0)
     opened.close()
-    backend.build(second, vectors, None, first, 0, silent)
+    backend.build(second, vectors, None, Earlier(first, 0), silent)
     opened = backend.open(second, vectors)
     check_like_exact(opened, vectors, vectors.rows[:10], None)
     opened.close()
@@ -157,20 +159,20 @@ def test_a_build_that_fails_leaves_no_collection(server, tmp_path):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        Milvus(ADDRESS).build(tmp_path, stored(100, D, "cosine"), None, None, 0, interrupt)
+        Milvus(ADDRESS).build(tmp_path, stored(100, D, "cosine"), None, None, interrupt)
     assert collections() == before
 
 
 def test_a_server_that_is_too_old_is_refused(server, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "OLDEST_SERVER", (99, 0))
     with pytest.raises(BadInput, match=r"is v2\.3\.5.*needs 99\.0 or newer: update the server"):
-        Milvus(ADDRESS).build(tmp_path, stored(10, D, "cosine"), None, None, 0, silent)
+        Milvus(ADDRESS).build(tmp_path, stored(10, D, "cosine"), None, None, silent)
 
 
 def test_no_token_is_written_into_the_index(server, tmp_path, monkeypatch):
     monkeypatch.setenv(module.TOKEN, "root:secret-word")
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, stored(100, D, "cosine"), None, None, 0, silent)
+    backend.build(tmp_path, stored(100, D, "cosine"), None, None, silent)
     assert [path.name for path in tmp_path.iterdir()] == [RECORD]
     assert "secret-word" not in (tmp_path / RECORD).read_text()
     backend.discard(tmp_path, None)
@@ -179,7 +181,7 @@ def test_no_token_is_written_into_the_index(server, tmp_path, monkeypatch):
 def test_vectors_of_many_numbers_are_inserted_in_portions(server, tmp_path):
     vectors = StoredVectors(prepare(clusters(6_000, 2_048), "cosine"), "cosine")  # 49 MB
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, vectors, None, None, 0, silent)
+    backend.build(tmp_path, vectors, None, None, silent)
     opened = backend.open(tmp_path, vectors)
     check_like_exact(opened, vectors, queries_near(vectors, 10), None)
     opened.close()
@@ -189,7 +191,7 @@ def test_vectors_of_many_numbers_are_inserted_in_portions(server, tmp_path):
 def test_a_server_that_is_killed_or_hangs_is_named_in_good_time(server, tmp_path):
     vectors = stored(2_000, D, "cosine")
     backend = Milvus(ADDRESS)
-    backend.build(tmp_path, vectors, None, None, 0, silent)
+    backend.build(tmp_path, vectors, None, None, silent)
     opened = backend.open(tmp_path, vectors)
     most = module.CALL_SECONDS + module.CONNECT_SECONDS + 10
 

@@ -1,8 +1,8 @@
 """A real Milvus server that is reachable from this machine's guarded processes only.
 
-PyPI's `milvus` is a server that listens on all interfaces, whatever it is told. So it runs, and its
-client too, in a network namespace that has nothing but a loopback of its own: `unshare --net`. All
-processes of the namespace end with the first of them (`--pid --kill-child`).
+PyPI's `milvus` is a server that listens on all interfaces, whatever its settings say. So it runs,
+and its client too, in a network namespace that has nothing but a loopback of its own: `unshare
+--net`. All processes of the namespace end with the first of them (`--pid --kill-child`).
 
     python tests/milvus_server.py COMMAND...    run a command in such a namespace
 """

@@ -5,8 +5,8 @@ import json
 import numpy as np
 
 from assay.index.backends import StoredVectors
-from assay.index.backends.exact import Exact
 from assay.index.milvus_client import RECORD
+from assay.index.scan import Scan, completed
 from assay.index.scoring import prepare, score_candidates
 
 
@@ -19,6 +19,7 @@ def clusters(count, dim, seed=0):
 
 
 def stored(count, dim, similarity):
+    """Return vectors as an index stores them."""
     return StoredVectors(prepare(clusters(count, dim), similarity), similarity)
 
 
@@ -43,12 +44,11 @@ def masks(count, seed=2):
 
 
 def check_like_exact(opened, vectors, queries, allowed, k=10):
-    """Check that a back end leads to the matches of exact search, ties at the end aside."""
-    effort = opened.efforts[-1]
-    found = opened.candidates(queries, k, allowed, effort)
-    truth = Exact().open(None, vectors).candidates(queries, k, allowed, None)
-    total = len(vectors) if allowed is None else int(allowed.sum())
-    k = min(k, total)
+    """Check that a search finds the matches of exact search, ties at the end aside."""
+    k = min(k, len(vectors) if allowed is None else int(allowed.sum()))
+    found = opened.candidates(queries, k, allowed, opened.efforts[-1])
+    found = completed(found, queries, k, Scan(vectors), allowed)
+    truth = Scan(vectors).nearest(queries, k, allowed)
     if allowed is not None:
         assert allowed[found[found >= 0]].all(), "a row that is not allowed came back"
     for row in found:
@@ -63,4 +63,5 @@ def check_like_exact(opened, vectors, queries, allowed, k=10):
 
 
 def collection_of(folder):
+    """Return the name of the collection of a structure."""
     return json.loads((folder / RECORD).read_text())["collection"]

@@ -27,7 +27,7 @@ SHAPES = ("disc", "square")
 
 
 def draw(colour, shape, seed=0, side=96):
-    """A coloured shape on grey; the seed moves it."""
+    """Draw a coloured shape on grey; the seed moves it."""
     random = np.random.default_rng(seed)
     image = Image.new("RGB", (side, side), "#888")
     left, top = (int(x) for x in random.integers(4, side // 3, 2))
@@ -55,7 +55,7 @@ def make_pictures(folder, each=3):
 
 
 def histogram(pixels):
-    """A vector of unit length of how often each coarse colour occurs."""
+    """Return how often each coarse colour occurs, as a vector of unit length."""
     coarse = (np.asarray(pixels, dtype=np.int64) // 64) @ np.array([16, 4, 1])
     counts = np.bincount(coarse.ravel(), minlength=64).astype(float)
     return counts / np.linalg.norm(counts)
@@ -69,7 +69,7 @@ def _read(path, changed):
 class FakeIndex:
     """An index with the interface of `assay.index.Index`, of colour histograms.
 
-    `slow` is how many seconds a search takes; `fail` is an error that every search raises.
+    `fail` is an error that every search raises; `searches` is how many have begun.
     """
 
     def __init__(self, pictures, version=1, *, takes="images", calibrated=False):
@@ -98,8 +98,18 @@ class FakeIndex:
         self.calibration = object() if calibrated else None
         self.catalog = self
         self.current, self.closed = True, 0
-        self.slow, self.fail = 0.0, None
-        self.searches = 0
+        self.fail, self.searches = None, 0
+        self._go_on = threading.Event()
+        self._go_on.set()
+
+    @contextlib.contextmanager
+    def holding(self):
+        """Let searches wait until the block is left."""
+        self._go_on.clear()
+        try:
+            yield
+        finally:
+            self._go_on.set()
 
     # --- as a catalog ---
 
@@ -123,7 +133,7 @@ class FakeIndex:
     def _matches(self, name, z, k, leave_out, *, where=None, skip=0, min_precision=None):
         assert not self.closed
         self.searches += 1
-        time.sleep(self.slow)
+        assert self._go_on.wait(60)
         if self.fail:
             raise self.fail
         assert not self.closed, "the index was closed during a search"
@@ -209,14 +219,22 @@ def serving(open_index, settings=SMALL, protocol=PatientProtocol):
     thread = threading.Thread(target=server.run, kwargs={"sockets": [listening]})
     thread.start()
     try:
-        assert ready.wait(10)
+        assert ready.wait(30)
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as client:
             yield Served(app, client, server, port)
     finally:
         server.should_exit = True
-        thread.join(15)
+        thread.join(30)
         listening.close()
         assert not thread.is_alive()
+
+
+def wait_until(condition, seconds=30):
+    """Wait until a condition holds; fail where it never does."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "the condition never held"
+        time.sleep(0.005)
 
 
 def with_settings(**changes):
@@ -228,7 +246,7 @@ def process(*words):
     """Run Python with these words; yield the process and the first line that it prints."""
     with subprocess.Popen(
         [sys.executable, *map(str, words)],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as running:  # fmt: skip
         try:
             yield running, running.stdout.readline()

@@ -13,13 +13,15 @@ from hypothesis import strategies as st
 from assay.errors import BadInput
 from assay.index import scan
 from assay.index.approximate import write_structure
-from assay.index.backends import StoredVectors, backends
+from assay.index.backends import Earlier, StoredVectors, backends, hnsw
 from assay.index.backends.hnsw import Hnsw, _unreachable
 from assay.index.backends.ivfpq import FEW, IvfPq
+from assay.index.index import Index
 from assay.index.recall import Quality, measure
-from assay.index.scan import Scan
+from assay.index.scan import Scan, completed, nearest_by
 from assay.index.scoring import prepare, score_candidates, score_pairs
 from assay.progress import silent
+from indexes import index_of
 from loops import for_each
 
 SIMILARITIES = ["cosine", "euclidean", "hamming"]
@@ -27,11 +29,14 @@ FLOATS = ["cosine", "euclidean"]
 APPROXIMATE = ["hnsw", "ivfpq"]
 LOCAL = ["exact", "hnsw", "ivfpq"]
 every_similarity = for_each("similarity", SIMILARITIES)
+ROWS = {"hnsw": 3_000, "ivfpq": FEW}
+"""Rows that are enough for a back end not to search exactly."""
+
 few_examples = settings(max_examples=15, deadline=None)
 
 
 def numbers(count, dim=12, seed=0):
-    """Vectors with duplicates, and a zero vector where there are more than two."""
+    """Return vectors with duplicates, and a zero vector where there are more than two."""
     draw = np.random.default_rng(seed)
     z = draw.normal(size=(count, dim))
     z[draw.random(count) < 0.3] = z[:1]
@@ -40,7 +45,7 @@ def numbers(count, dim=12, seed=0):
 
 
 def clustered(count, dim=16, seed=0, classes=400):
-    """Unit vectors around class centres."""
+    """Return unit vectors around class centres."""
     centres = np.random.default_rng(9).normal(size=(classes, dim))
     draw = np.random.default_rng(seed)
     z = centres[draw.integers(0, classes, count)] + 0.5 * draw.normal(size=(count, dim))
@@ -48,11 +53,12 @@ def clustered(count, dim=16, seed=0, classes=400):
 
 
 def stored(z, similarity, dtype=np.float32):
+    """Return vectors as an index stores them."""
     return StoredVectors(prepare(z, similarity, dtype), similarity)
 
 
 def slow_score(query, row, similarity):
-    """The score of one pair, one number at a time."""
+    """Return the score of one pair, one number at a time."""
     if similarity == "hamming":
         return -sum((a ^ b).bit_count() for a, b in zip(query.tolist(), row.tolist(), strict=True))
     pairs = list(zip(map(float, query), map(float, row), strict=True))
@@ -62,7 +68,7 @@ def slow_score(query, row, similarity):
 
 
 def slow_search(vectors, queries, k, allowed=None):
-    """The k nearest by score, ties by lower row."""
+    """Return the k nearest by score, ties by lower row, from a loop over all rows."""
     rows = [row for row in range(len(vectors)) if allowed is None or allowed[row]]
     found = []
     for query in queries:
@@ -72,21 +78,23 @@ def slow_search(vectors, queries, k, allowed=None):
     return np.array(found, dtype=np.int64).reshape(len(queries), min(k, len(rows)))
 
 
-def opened(folder, name, vectors, alive=None, before=None, known=0, **given_settings):
+def opened(folder, name, vectors, alive=None, earlier=None, **given_settings):
+    """Build a structure in a folder and open it."""
     folder.mkdir(exist_ok=True)
     backend = backends[name](**given_settings)
-    backend.build(folder, vectors, alive, before, known, silent)
+    backend.build(folder, vectors, alive, earlier, silent)
     return backend.open(folder, vectors)
 
 
 def scored(backend, vectors, queries, k, allowed=None, effort=None):
-    found = backend.candidates(queries, k, allowed, effort)
-    return score_candidates(vectors, queries, found, k)
+    """Search as an index does, and return rows and scores."""
+    k = min(k, len(vectors) if allowed is None else int(allowed.sum()))
+    return nearest_by(backend, Scan(vectors), queries, k, allowed, effort)
 
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """The approximate back ends over vectors that are enough for their structures."""
+    """Open back ends over vectors that are enough for their structures."""
     vectors = StoredVectors(clustered(12_000), "cosine")
     folder = tmp_path_factory.mktemp("structures")
     return vectors, {name: opened(folder / name, name, vectors) for name in LOCAL}
@@ -245,8 +253,8 @@ def test_few_rows_are_all_found(name, count, tmp_path):
     vectors = stored(numbers(count), similarity)
     backend = opened(tmp_path / f"{name}{count}", name, vectors)
     rows, scores = scored(backend, vectors, prepare(numbers(2), similarity), 10)
-    assert sorted(rows[0][rows[0] >= 0]) == list(range(count))
-    assert np.isneginf(scores[:, count:]).all()
+    assert rows.shape == scores.shape == (2, count)
+    assert sorted(rows[0]) == list(range(count))
 
 
 @pytest.mark.parametrize("name", LOCAL)
@@ -270,15 +278,50 @@ def test_queries_whose_lists_hold_too_few_allowed_rows_are_searched_exactly(larg
     near = by_name["ivfpq"].candidates(query, 10, None, 4)
     allowed = np.ones(len(vectors), dtype=bool)
     allowed[near[near >= 0]] = False
+    assert (by_name["ivfpq"].candidates(query, 10, allowed, 1) >= 0).sum() < 10
     found = scored(by_name["ivfpq"], vectors, query, 10, allowed, 1)[0]
     assert (found == scored(by_name["exact"], vectors, query, 10, allowed)[0]).all()
+
+
+def test_only_queries_with_too_few_candidates_are_searched_exactly():
+    vectors = stored(clustered(30), "cosine")
+    queries = vectors.read(slice(0, 3))
+    found = np.array([[9, 8, 7], [5, -1, -1], [-1, -1, -1]])
+    exact = Scan(vectors).nearest(queries, 2, None)
+    assert completed(found, queries, 2, Scan(vectors), None).tolist() == [
+        [9, 8, 7],
+        [*exact[1], -1],
+        [*exact[2], -1],
+    ]
+    enough = completed(found[:, :0], queries, 2, Scan(vectors), None)
+    assert (enough == exact).all()
+
+
+@pytest.mark.parametrize("name", LOCAL)
+def test_portions_of_queries_change_nothing_and_bound_what_is_held(name, large, monkeypatch):
+    vectors, by_name = large
+    queries, seen = clustered(60, seed=1), []
+    effort = by_name[name].efforts[1] if by_name[name].efforts else None
+    whole = scored(by_name[name], vectors, queries, 10, None, effort)
+    monkeypatch.setattr(scan, "PLACES", 70)
+    kind = type(by_name[name])
+    plain = kind.candidates
+
+    def watched(self, some, k, allowed, effort):
+        seen.append(len(some))
+        return plain(self, some, k, allowed, effort)
+
+    monkeypatch.setattr(kind, "candidates", watched)
+    parts = scored(by_name[name], vectors, queries, 10, None, effort)
+    assert max(seen) == 7 and sum(seen) == 60
+    assert (parts[0] == whole[0]).all() and (parts[1] == whole[1]).all()
 
 
 @pytest.mark.parametrize("name", LOCAL)
 def test_nothing_is_found_where_no_row_is_allowed(name, large):
     vectors, by_name = large
-    rows, _ = scored(by_name[name], vectors, clustered(2), 5, np.zeros(len(vectors), dtype=bool))
-    assert (rows == -1).all()
+    none = np.zeros(len(vectors), dtype=bool)
+    assert (by_name[name].candidates(clustered(2), 5, none, None) == -1).all()
 
 
 @pytest.mark.parametrize("name", APPROXIMATE)
@@ -352,7 +395,7 @@ def test_two_threads_may_search_at_once(name, large):
 @for_each("name", APPROXIMATE)
 def test_recall_holds_by_every_similarity_and_precision(similarity, dtype, name, tmp_path):
     vectors = stored(
-        clustered(FEW, dim=8) * (1 if similarity == "cosine" else 3), similarity, dtype
+        clustered(ROWS[name], dim=8) * (1 if similarity == "cosine" else 3), similarity, dtype
     )
     backend = opened(tmp_path / f"{name}-{similarity}-{np.dtype(dtype)}", name, vectors)
     quality = measure(backend, vectors, None, queries=100)
@@ -360,26 +403,28 @@ def test_recall_holds_by_every_similarity_and_precision(similarity, dtype, name,
     assert quality.finds_itself > 0.98
 
 
-@for_each("name", ["hnsw", "ivfpq"])
+@for_each("name", APPROXIMATE)
 def test_rows_that_are_added_are_found_as_if_built_at_once(name, tmp_path):
-    z = clustered(FEW + 2000)
-    first, both = StoredVectors(z[:FEW], "cosine"), StoredVectors(z, "cosine")
+    count = ROWS[name]
+    z = clustered(count + 600)
+    first, both = StoredVectors(z[:count], "cosine"), StoredVectors(z, "cosine")
     opened(tmp_path / f"{name}1", name, first).close()
-    grown = opened(tmp_path / f"{name}2", name, both, before=tmp_path / f"{name}1", known=FEW)
-    anew = opened(tmp_path / f"{name}3", name, both)
+    earlier = Earlier(tmp_path / f"{name}1", count)
+    grown = opened(tmp_path / f"{name}2", name, both, earlier=earlier)
+    at_once = opened(tmp_path / f"{name}3", name, both)
     effort = grown.efforts[3]
     own = [
         scored(grown, both, z[row : row + 1], 1, None, effort)[0][0, 0]
-        for row in range(FEW, FEW + 200)
+        for row in range(count, count + 200)
     ]
-    assert np.mean(np.array(own) == np.arange(FEW, FEW + 200)) > 0.98
-    at_most = 0.02 + measure(anew, both, None, queries=200, wanted=0.9).recall_at_10
+    assert np.mean(np.array(own) == np.arange(count, count + 200)) > 0.98
+    at_most = 0.02 + measure(at_once, both, None, queries=200, wanted=0.9).recall_at_10
     assert measure(grown, both, None, queries=200, wanted=0.9).recall_at_10 > at_most - 0.05
 
 
 @for_each("name", APPROXIMATE)
 def test_the_same_rows_make_the_same_files(name, tmp_path):
-    vectors = StoredVectors(clustered(FEW), "cosine")
+    vectors = StoredVectors(clustered(ROWS[name]), "cosine")
     for number in range(2):
         opened(tmp_path / f"{name}{number}", name, vectors).close()
     files = [sorted((tmp_path / f"{name}{number}").iterdir()) for number in range(2)]
@@ -407,12 +452,12 @@ def test_copies_that_are_added_later_belong_to_the_first(tmp_path):
     z = np.concatenate([clustered(5000), clustered(5000)[:50]])
     first, both = StoredVectors(z[:5000], "cosine"), StoredVectors(z, "cosine")
     opened(tmp_path / "first", "hnsw", first).close()
-    grown = opened(tmp_path / "both", "hnsw", both, before=tmp_path / "first", known=5000)
+    grown = opened(tmp_path / "both", "hnsw", both, earlier=Earlier(tmp_path / "first", 5000))
     rows, _ = scored(grown, both, z[:50], 2, None, 64)
     assert (rows == np.stack([np.arange(50), np.arange(5000, 5050)], axis=1)).mean() > 0.98
 
 
-def test_rows_that_no_walk_reaches_are_compared_beside_it(tmp_path):
+def test_rows_that_no_walk_reaches_are_compared_too(tmp_path):
     import faiss
 
     vectors = StoredVectors(clustered(5000), "cosine")
@@ -435,6 +480,30 @@ def test_rows_that_no_walk_reaches_are_compared_beside_it(tmp_path):
     assert not np.isin(scored(found, vectors, vectors.rows[lost], 1, hidden, 16)[0], lost).any()
 
 
+def test_copies_of_rows_that_no_walk_reaches_are_found_too(tmp_path, monkeypatch):
+    z = clustered(5000)
+    z[4990:] = z[7]
+    vectors = StoredVectors(z, "cosine")
+    monkeypatch.setattr(hnsw, "_unreachable", lambda graph: np.array([7]))
+    graph = opened(tmp_path / "graph", "hnsw", vectors)
+    assert np.load(tmp_path / "graph" / "unreachable.npy").tolist() == [7, *range(4990, 5000)]
+    found = graph.candidates(z[7:8], 20, None, 16)[0]
+    assert {7, *range(4990, 5000)} <= set(found.tolist())
+    assert len(set(found[found >= 0])) == (found >= 0).sum()
+
+
+def test_candidates_stay_few_where_every_row_has_many_copies(tmp_path):
+    z = np.repeat(clustered(2500), 4, axis=0)
+    vectors = StoredVectors(z, "cosine")
+    graph = opened(tmp_path / "graph", "hnsw", vectors)
+    assert graph.candidates(z[:3], 200, None, 1).shape[1] <= 3 * 200
+    exact = Scan(vectors).nearest(z[:3], 200, None)
+    found = scored(graph, vectors, z[:3], 200, None, 1)[0]
+    assert (
+        np.mean([len(np.intersect1d(a, b)) / 200 for a, b in zip(found, exact, strict=True)]) > 0.9
+    )
+
+
 # --- Recall ---
 
 
@@ -454,14 +523,24 @@ def test_recall_takes_the_least_effort_that_is_enough(large):
     assert measure(hnsw, vectors, None, wanted=2.0, queries=50).effort == hnsw.efforts[-1]
 
 
-def test_recall_of_a_back_end_that_finds_nothing_is_zero():
+def test_recall_of_a_back_end_that_finds_other_rows_is_zero():
+    class Wrong(type(backends["exact"]())):
+        def candidates(self, queries, k, allowed, effort):
+            return super().candidates(-queries, k, allowed, effort)
+
+    vectors = stored(clustered(100), "cosine")
+    found = measure(Wrong().open(Path(), vectors), vectors, None, queries=20)
+    assert (found.recall_at_10, found.finds_itself) == (0, 0)
+
+
+def test_recall_is_that_of_a_search_which_is_exact_where_too_few_rows_are_found():
     class Blind(type(backends["exact"]())):
         def candidates(self, queries, k, allowed, effort):
-            return np.full((len(queries), k), -1)
+            return np.full((len(queries), k - 1), -1)
 
     vectors = stored(clustered(100), "cosine")
     found = measure(Blind().open(Path(), vectors), vectors, None, queries=20)
-    assert (found.recall_at_10, found.finds_itself) == (0, 0)
+    assert found == Quality(1.0, 1.0, 20, None)
 
 
 def test_recall_is_over_rows_that_are_alive(large):
@@ -475,31 +554,44 @@ def test_recall_is_over_rows_that_are_alive(large):
 # --- What is refused ---
 
 
-@for_each(
-    "name", ["graph.faiss", "graph.faiss.bytes", "nodes.npy", "copies.npy", "unreachable.npy"]
-)
+@for_each("name", ["nodes.npy", "copies.npy", "unreachable.npy"])
 @for_each("damage", ["remove", "cut", "empty"])
-def test_a_damaged_graph_is_refused_with_its_file(name, damage, tmp_path):
+def test_damaged_lists_of_nodes_are_refused_with_their_file(name, damage, tmp_path):
     vectors = StoredVectors(clustered(300), "cosine")
     folder = tmp_path / f"{name}-{damage}"
     opened(folder, "hnsw", vectors).close()
     harm(folder / name, damage)
-    with pytest.raises(BadInput, match=name.removesuffix(".bytes")):
+    with pytest.raises(BadInput, match=name):
         Hnsw().open(folder, vectors)
 
 
-@for_each("damage", ["remove", "cut", "empty"])
-@for_each("rows", [300, FEW])
-def test_damaged_lists_are_refused_with_their_file(damage, rows, tmp_path):
-    vectors = StoredVectors(clustered(rows), "cosine")
-    folder = tmp_path / f"{damage}-{rows}"
-    opened(folder, "ivfpq", vectors).close()
-    harm(folder / "lists.faiss", damage)
-    with pytest.raises(BadInput, match=r"lists\.faiss"):
-        IvfPq().open(folder, vectors)
+@for_each("name, file", [("hnsw", "graph.faiss"), ("ivfpq", "lists.faiss")])
+@for_each("damage", ["remove", "empty"])
+def test_a_structure_that_is_missing_or_empty_is_refused_with_its_file(
+    name, file, damage, tmp_path
+):
+    vectors = StoredVectors(clustered(300), "cosine")
+    folder = tmp_path / f"{name}-{damage}"
+    opened(folder, name, vectors).close()
+    harm(folder / file, damage)
+    with pytest.raises(BadInput, match=file):
+        backends[name]().open(folder, vectors)
+
+
+@for_each("name, file", [("hnsw", "graph.faiss"), ("ivfpq", "lists.faiss")])
+def test_a_structure_that_was_cut_short_is_refused_before_faiss_reads_it(name, file, tmp_path):
+    """faiss would crash the process."""
+    index_of(tmp_path / name, clustered(300), backend=name).close()
+    (path,) = (tmp_path / name).rglob(file)
+    harm(path, "cut")
+    with pytest.raises(BadInput, match=file):
+        Index.open(tmp_path / name)
+    with pytest.raises(BadInput, match=file):  # a writer would extend it
+        index_of(tmp_path / name, clustered(310), backend=name)
 
 
 def harm(path, damage):
+    """Remove a file, cut off its end or empty it."""
     if damage == "remove":
         path.unlink()
     else:
@@ -530,7 +622,7 @@ def test_codes_that_do_not_divide_the_dimensions_are_refused(tmp_path):
 
 def test_too_few_rows_for_lists_are_reported_and_searched_exactly(tmp_path):
     vectors, said = StoredVectors(clustered(500), "cosine"), []
-    IvfPq().build(tmp_path, vectors, None, None, 0, lambda stage, done, total: said.append(stage))
+    IvfPq().build(tmp_path, vectors, None, None, lambda stage, done, total: said.append(stage))
     assert said == [f"fewer than {FEW:,} rows: nothing to build, search is exact"]
     found = scored(IvfPq().open(tmp_path, vectors), vectors, vectors.rows[:9], 5, None, 1)[0]
     assert (found == Scan(vectors).nearest(vectors.rows[:9], 5, None)).all()

@@ -12,7 +12,7 @@ from assay.data.dataset import Half
 from assay.data.seal import OpenedTest
 from assay.errors import BadInput
 from assay.index import calibration as package
-from assay.index.calibration.validation import CalibratedModel, validation_of
+from assay.index.calibration.validation import ModelToCalibrate, validation_of
 from assay.index.index import Index
 from assay.protocols import customise, protocols
 from miniature import make_features
@@ -70,7 +70,7 @@ def test_only_rows_that_the_model_has_not_seen_are_embedded(model, data):
     protocol = customise(protocols["quick"], ["folds=2"])
     trainval, _ = splits.of(load(data), protocol)
     own = splits.folds(trainval, 2)[0].validation
-    found = validation_of(CalibratedModel.of(model), data)
+    found = validation_of(ModelToCalibrate.of(model), data)
     assert set(found.contents) == set(trainval.contents(own))
     assert found.z.shape == (80, 8)
     assert np.linalg.norm(found.z, axis=1) == pytest.approx(1, abs=1e-6)
@@ -86,9 +86,9 @@ def test_the_test_half_is_never_read(monkeypatch, model, data, index):
     monkeypatch.setattr(Half, "some", refuse)
     trainval, _ = splits.of(load("features:other.npz"), protocols["quick"])
     for what in (model, index):
-        found = validation_of(CalibratedModel.of(what), "features:other.npz")
+        found = validation_of(ModelToCalibrate.of(what), "features:other.npz")
         assert len(found.y) == len(trainval.y)
-    assert len(validation_of(CalibratedModel.of(model), data).y) == 80
+    assert len(validation_of(ModelToCalibrate.of(model), data).y) == 80
 
 
 def test_other_data_whose_classes_are_new_may_be_used_whole(assay, model):
@@ -120,12 +120,12 @@ def test_a_model_of_unknown_classes_is_refused(assay, model):
 def test_a_model_that_held_out_no_fold_is_refused(model, data):
     change_card(lambda card: card.update(fold=None))
     with pytest.raises(BadInput, match=r"was trained on all classes of .*, and held out none"):
-        validation_of(CalibratedModel.of(model), data)
+        validation_of(ModelToCalibrate.of(model), data)
 
 
 def test_a_study_s_model_that_nothing_was_trained_of_takes_all_of_trainval(model, data):
     change_card(lambda card: card.update(fold=None, method="as_is"))
-    found = validation_of(CalibratedModel.of(model), data)
+    found = validation_of(ModelToCalibrate.of(model), data)
     assert len(set(found.y.tolist())) == 32
     assert found.split == "the trainval half, which the model was not trained on"
 
@@ -175,7 +175,7 @@ def test_what_cannot_be_told_is_said_and_the_calibration_still_written(assay, in
     words = ["--precision", 0.99, "--images", 10**7, "--same", 5]
     code, out, err = assay("calibrate", index, "--data", data, *words)
     assert code == 0, err
-    assert "cannot be told from 32 classes" in out
+    assert "32 classes are too few to show" in out
     found = result(assay("calibrate", index, "--data", data, *words, "--json"))
     refused = found["thresholds"]["precision 0.99"]["cautious"]["refused"]
     assert "give at least about" in refused

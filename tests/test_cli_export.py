@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from assay.cli import main
 from assay.embedder import Embedder, load
 from assay.index import Index
 from assay.index.export.model_card import model_card, scores_of_study
@@ -23,6 +22,7 @@ from assay.records.study import study_records
 from assay.stats import t_interval
 from miniature import MINI, make_folder
 from options import set_options
+from test_cli_models import make
 from test_embed import network, picture
 from test_export import CPU, KINDS
 
@@ -32,15 +32,6 @@ WORDS = ("--to", "onnx")
 @pytest.fixture(autouse=True)
 def _own_folder(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
-
-
-def make(*words):
-    """Run a command that a fixture needs."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sys, "argv", ["assay", *map(str, words)])
-        with pytest.raises(SystemExit) as ended:
-            main()
-    assert not ended.value.code
 
 
 @pytest.fixture(scope="module")

@@ -101,6 +101,10 @@ def test_filters_pages_and_ids(indexed, assay):
 
 
 def test_matches_vote_on_a_class(indexed, assay):
+    code, _, err = assay("search", "i", "photos/1/0.png", "--classify")
+    assert code == 2
+    assert "name one when indexing: --label COLUMN" in err
+    assay("index", "model", "photos", "--out", "i", "--label", "folder")
     out = assay("search", "i", "photos/1/0.png", "--classify", "-k", "3")[1]
     assert out.startswith("class: 1 (")
     vote = json.loads(assay("search", "i", "photos", "--classify", "--json", "-k", "1")[1])

@@ -39,7 +39,6 @@ KINDS = {
     "vectors": Architecture("identity", 32, 0, 12, layer_norm=True),
     "features": Architecture("identity", 32, 0, 0, unit_features=True, similarity="euclidean"),
 }
-every_kind = for_each("kind", list(KINDS))
 
 
 def embedder(kind: str = "cosine") -> Embedder:
@@ -66,7 +65,13 @@ def exported(folder: Path, kind: str = "cosine", **options: Any) -> Exported:
 # --- The same embeddings ---
 
 
-@every_kind
+@pytest.mark.parametrize(
+    "kind",
+    [
+        kind if kind in ("cosine", "parts") else pytest.param(kind, marks=pytest.mark.slow)
+        for kind in KINDS
+    ],
+)
 def test_an_export_embeds_as_torch_does(kind, tmp_path):
     model = embedder(kind)
     exported(tmp_path / kind, kind)
@@ -126,6 +131,15 @@ def test_the_example_embeds_files_as_assay_does(kind, files, tmp_path):
 # --- What a wrong graph comes to ---
 
 
+def graph_before_output() -> tuple[onnx.ModelProto, str]:
+    """Return the graph with its output under the name `alone`, and the name that it had."""
+    found = onnx.load_from_string(graph())
+    output = str(found.graph.output[0].name)
+    last = next(node for node in found.graph.node if output in node.output)
+    last.output[0] = "alone"
+    return found, output
+
+
 def altered(model: Model) -> bytes:
     """Return the graph with one output of the head changed a little."""
     found = onnx.load_from_string(graph())
@@ -138,24 +152,16 @@ def altered(model: Model) -> bytes:
 
 def with_baked_batch(model: Model) -> bytes:
     """Return a graph that passes the images of the example through a shape of two images."""
-    found = onnx.load_from_string(graph())
-    output = found.graph.output[0]
-    last = next(node for node in found.graph.node if output.name in node.output)
-    last.output[0] = "free"
+    found, output = graph_before_output()
     shape = onnx.numpy_helper.from_array(np.array([2, model.architecture.dim]), "shape of two")
     found.graph.initializer.append(shape)
-    found.graph.node.append(
-        onnx.helper.make_node("Reshape", ["free", "shape of two"], [output.name])
-    )
+    found.graph.node.append(onnx.helper.make_node("Reshape", ["alone", "shape of two"], [output]))
     return found.SerializeToString()
 
 
 def that_mixes_the_batch(model: Model) -> bytes:
     """Return a graph whose embeddings depend on the other images of the batch."""
-    found = onnx.load_from_string(graph())
-    output = found.graph.output[0]
-    last = next(node for node in found.graph.node if output.name in node.output)
-    last.output[0] = "alone"
+    found, output = graph_before_output()
     zero = onnx.numpy_helper.from_array(np.array([0]), "axis of images")
     scale = onnx.numpy_helper.from_array(np.array(0.01, dtype=np.float32), "a little")
     found.graph.initializer.extend([zero, scale])
@@ -163,7 +169,7 @@ def that_mixes_the_batch(model: Model) -> bytes:
         [
             onnx.helper.make_node("ReduceMax", ["alone", "axis of images"], ["most"]),
             onnx.helper.make_node("Mul", ["most", "a little"], ["of others"]),
-            onnx.helper.make_node("Add", ["alone", "of others"], [output.name]),
+            onnx.helper.make_node("Add", ["alone", "of others"], [output]),
         ]
     )
     return found.SerializeToString()
@@ -223,9 +229,11 @@ def test_a_trunk_that_cannot_be_exported_is_named(tmp_path, as_before):
             return x.mean((2, 3)).repeat(1, 2)[:, :4]
 
     model = Embedder(Model(Architecture("asks", 3, 8, 4)).eval(), {}, CPU)
-    with pytest.raises(RuntimeError, match="the trunk 'asks' cannot be exported to ONNX: ") as told:
+    with pytest.raises(
+        RuntimeError, match="the trunk 'asks' cannot be exported to ONNX: "
+    ) as caught:
         export_onnx(model, tmp_path / "out", samples_for())
-    assert "\n" not in str(told.value) and not list(tmp_path.glob("*"))
+    assert "\n" not in str(caught.value) and not list(tmp_path.glob("*"))
 
 
 def test_differences_are_measured_in_lengths_of_a_vector():

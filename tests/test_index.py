@@ -1,29 +1,39 @@
 """An index holds what it was given, finds it again, and is replaced in one step."""
 
+import gc
 import itertools
 import json
 import shutil
+import sqlite3
 import subprocess
 import sys
+import tempfile
 import threading
-from dataclasses import dataclass
+import weakref
+from contextlib import closing
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
+from assay.embedder import load
 from assay.errors import BadInput
 from assay.files import lock_now
+from assay.hashing import digest
 from assay.index.backends import backends
 from assay.index.backends.exact import Exact
 from assay.index.builder import Wanted, move_root, remove, update
+from assay.index.calibration import AskedGallery, Calibrated, Calibration, calibrate
 from assay.index.checking import problems_of
 from assay.index.index import MOST_MATCHES, Index
-from assay.index.manifest import read_manifest
+from assay.index.manifest import DamagedIndex, read_manifest, sums_of
 from assay.index.merging import merge
 from assay.index.metadata import parse_where
+from assay.index.scoring import prepare
 from assay.model import read_model_folder
 from indexes import (
     draw,
@@ -649,4 +659,346 @@ def test_a_folder_is_filtered_by_its_name_however_its_letters_are_composed(tmp_p
     found = index.search(photos / "1" / "0.png", where=where)
     assert set(found_ids(found)) == {f"{decomposed}/{image}.png" for image in range(3)}
     assert all(index.file_of(match.id).exists() for match in found.matches)
+    index.close()
+
+
+# --- every damage, and the remedy that its message names ------------------------------------------
+
+
+def cut_vectors(out, folder):
+    path = folder / "vectors.npy"
+    path.write_bytes(path.read_bytes()[:-5])
+
+
+def alter_manifest(out, folder):
+    document = json.loads((out / "index.json").read_text())
+    (out / "index.json").write_text(json.dumps(document | {"count": 3}))
+
+
+def newer_format(out, folder):
+    document = json.loads((out / "index.json").read_text())
+    (out / "index.json").write_text(json.dumps(document | {"format": 99}))
+
+
+def no_json(out, folder):
+    (out / "index.json").write_text("{")
+
+
+def spoil_catalog(out, folder):
+    size = (folder / "catalog.sqlite").stat().st_size
+    (folder / "catalog.sqlite").write_bytes(b"x" * size)
+
+
+def lose_version(out, folder):
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [cut_vectors, alter_manifest, newer_format, no_json, spoil_catalog, lose_version],
+    ids=lambda one: one.__name__,
+)
+def test_the_remedy_of_a_damaged_index_works(tmp_path, z, damage):
+    out, folder = damaged(tmp_path, z)
+    damage(out, folder)
+    with pytest.raises(DamagedIndex, match="--rebuild"):
+        Index.open(out).search(z[0])
+    with pytest.raises(DamagedIndex):
+        update(out, "as_is", z, Wanted())
+    done = update(out, "as_is", z, Wanted(rebuild=True))
+    assert "the index was damaged and is made again" in done.notes[0]
+    assert problems_of(out) == []
+    with Index.open(out) as index:
+        assert found_ids(index.search(z[4], k=1)) == ["4"]
+    assert len(list((out / "versions").iterdir())) == 1
+
+
+def test_a_damaged_calibration_is_removed_by_the_next_update_and_named_by_a_check(tmp_path, z):
+    out, _ = damaged(tmp_path, z)
+    (out / "calibration.json").write_text("{}")
+    assert "calibrate again" in problems_of(out)[0]
+    with pytest.raises(BadInput, match="calibrate again"):
+        Index.open(out)
+    done = update(out, "as_is", z, Wanted())
+    assert "the calibration was damaged and was removed" in done.notes[-1]
+    Index.open(out).close()
+
+
+def test_a_check_reads_the_model_too_and_an_update_brings_a_lost_one_back(tmp_path, z):
+    out, _ = damaged(tmp_path, z)
+    (folder,) = (out / "models").iterdir()
+    weights = folder / "model.safetensors"
+    weights.write_bytes(weights.read_bytes() + b"x")
+    assert problems_of(out) == [f"{weights} is not the model that embedded the images"]
+    shutil.rmtree(folder)
+    assert "cannot be read as a model" in problems_of(out)[0]
+    assert not update(out, "as_is", z, Wanted()).is_new
+    assert problems_of(out) == []
+
+
+BACKENDS = ["exact", "hnsw", "ivfpq", "bits"]
+
+
+@for_each("after", BACKENDS)
+@for_each("before", BACKENDS)
+def test_any_back_end_can_follow_any_other_or_says_that_it_cannot(before, after):
+    z = make_vectors(40)
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "index"
+        index_of(out, z, backend=before).close()
+        if (before == "bits") != (after == "bits"):
+            with pytest.raises(BadInput, match="give --rebuild"):
+                update(out, "as_is", z, Wanted(backend=after))
+            after = before
+        else:
+            update(out, "as_is", z, Wanted(backend=after))
+        with Index.open(out) as index:
+            assert index.manifest.backend == after
+            assert "7" in found_ids(index.search(z[7], k=40))
+        assert problems_of(out) == []
+
+
+def test_settings_stay_until_others_are_given(tmp_path, z):
+    out = tmp_path / "index"
+    index_of(out, z, backend="hnsw", settings={"links": 8}).close()
+    assert not update(out, "as_is", z, Wanted(backend="hnsw")).is_new
+    assert read_manifest(out).settings["links"] == 8
+    Index.build("as_is", z, out).close()
+    assert read_manifest(out).backend == "hnsw"
+
+
+def test_numbers_that_half_precision_cannot_hold_are_refused(tmp_path):
+    model = make_model(tmp_path / "model", similarity="euclidean")
+    embedder = load(model)
+    with torch.no_grad():
+        embedder.model.head.weight *= 1e7
+    update(tmp_path / "index", embedder, make_photos(tmp_path / "photos"), Wanted())
+    before = state_of(tmp_path / "index")
+    with pytest.raises(BadInput, match="above 7e"):
+        update(tmp_path / "index", embedder, tmp_path / "photos", Wanted(precision="float16"))
+    assert state_of(tmp_path / "index") == before
+
+
+def test_a_folder_that_a_killed_writer_left_is_not_taken_for_a_version(tmp_path, z, server):
+    out = tmp_path / "index"
+    index_of(out, z, backend="elsewhere").close()
+    left = shutil.copytree(out / "versions" / "v000001", out / "versions" / "v000002")
+    (left / "backend" / "key").write_text("collection 99")
+    server.down = True
+    remove(out, ["0"])
+    assert read_manifest(out).version == 3
+    assert problems_of(out) == []
+    with Index.open(out) as index:
+        assert len(index) == 29
+
+
+def test_a_model_that_is_not_there_leaves_no_folder(tmp_path, photos):
+    with pytest.raises(BadInput):
+        update(tmp_path / "index", "nosuch", photos, Wanted())
+    assert not (tmp_path / "index").exists()
+
+
+def test_classes_that_are_gone_are_pruned(tmp_path, photos, model):
+    out = tmp_path / "index"
+    update(out, model, f"folder:{photos}", Wanted())
+    for name in ("1", "2", "3"):
+        shutil.rmtree(photos / name)
+    done = update(out, model, f"folder:{photos}", Wanted(prune=True))
+    assert (done.removed, done.manifest.count) == (9, 3)
+
+
+def test_another_root_for_names_that_are_there_is_refused(tmp_path, photos, model):
+    out = tmp_path / "index"
+    update(out, model, photos, Wanted())
+    with pytest.raises(BadInput, match="the names in this index are relative to"):
+        update(out, model, photos, Wanted(root=tmp_path))
+    assert update(out, model, photos, Wanted(root=photos)).unchanged == 12
+
+
+def test_a_failed_opening_leaves_no_file_open(tmp_path, z):
+    out, _ = damaged(tmp_path, z)
+    other = make_model(tmp_path / "other")
+    open_files = Path("/proc/self/fd")
+    with pytest.raises(BadInput):
+        Index.open(out, model=other)
+    before = len(list(open_files.iterdir()))
+    for _ in range(5):
+        with pytest.raises(BadInput, match="another model"):
+            Index.open(out, model=other)
+    assert len(list(open_files.iterdir())) == before
+
+
+def test_a_closed_index_gives_its_memory_back(tmp_path, filtered, z):
+    filtered.search(z[0], where={"colour": ["red"]})
+    root = filtered.root
+    filtered.close()
+    gc.disable()
+    try:
+        index = Index.open(root)
+        index.search(z[0], where={"colour": ["red"]})
+        searcher = weakref.ref(index._searcher)
+        index.close()
+        del index
+        assert searcher() is None, "a cycle keeps a closed index in memory"
+    finally:
+        gc.enable()
+
+
+def test_an_index_that_was_rebuilt_says_so_to_those_who_still_have_it_open(
+    tmp_path, photos, model, other_model
+):
+    out = tmp_path / "index"
+    index = Index.build(model, photos, out)
+    update(out, other_model, photos, Wanted(rebuild=True))
+    with pytest.raises(BadInput, match="made again with another model since it was opened"):
+        index.search(photos / "0" / "0.png")
+    index.close()
+
+
+# --- what a stranger's index, or a stranger's folder, must not do ---------------------------------
+
+
+def signed(document):
+    own = {name: value for name, value in document.items() if name != "sha256"}
+    return json.dumps(own | {"sha256": digest(own)})
+
+
+def test_a_folder_with_a_lock_of_others_is_not_taken_for_an_index(tmp_path, z):
+    mine = tmp_path / "mine" / "models" / "prod"
+    mine.mkdir(parents=True)
+    (mine / "w").write_text("weights")
+    (tmp_path / "mine" / ".lock").touch()
+    with pytest.raises(BadInput, match="holds files and is no index"):
+        update(tmp_path / "mine", "as_is", z, Wanted())
+    assert (mine / "w").read_text() == "weights"
+
+
+@for_each("name", ["versions", "models", ".pending"])
+def test_a_link_in_an_index_is_not_followed(name):
+    with tempfile.TemporaryDirectory() as place:
+        out, home = Path(place) / "index", Path(place) / "home"
+        index_of(out, make_vectors(5)).close()
+        (home / "thesis").mkdir(parents=True)
+        shutil.rmtree(out / name, ignore_errors=True)
+        (out / name).symlink_to(home)
+        with pytest.raises(BadInput, match="is a link, and an index holds none"):
+            remove(out, ["3"])
+        assert (home / "thesis").is_dir()
+
+
+def test_folders_that_no_writer_made_stay(tmp_path, z):
+    out, _ = damaged(tmp_path, z)
+    (out / "versions" / "notes").mkdir()
+    (out / "models" / "mine").mkdir()
+    remove(out, ["0"])
+    assert (out / "versions" / "notes").is_dir()
+    assert (out / "models" / "mine").is_dir()
+
+
+def test_an_exchanged_model_is_not_searched_with(tmp_path, photos, model, other_model):
+    out = tmp_path / "index"
+    index = Index.build(model, photos, out)
+    folder = out / "models" / index.manifest.model.print
+    shutil.rmtree(folder)
+    shutil.copytree(other_model, folder)
+    assert "is not the model that embedded the images" in problems_of(out)[0]
+    with pytest.raises(DamagedIndex, match="another model than the one that embedded"):
+        index.search(photos / "0" / "0.png")
+    index.close()
+
+
+def test_a_manifest_that_lists_too_little_or_files_elsewhere_is_found(tmp_path, z):
+    out, folder = damaged(tmp_path, z)
+    document = json.loads((out / "index.json").read_text())
+    (out / "index.json").write_text(signed(document | {"files": {}}))
+    found = problems_of(out)
+    assert f"{folder / 'vectors.npy'} is not listed" in found
+    outside = {"../../../etc/passwd": document["files"]["vectors.npy"]}
+    (out / "index.json").write_text(signed(document | {"files": outside}))
+    with pytest.raises(DamagedIndex, match="names files outside of the index"):
+        Index.open(out)
+    elsewhere = document["model"] | {"print": "../../m2"}
+    (out / "index.json").write_text(signed(document | {"model": elsewhere}))
+    with pytest.raises(DamagedIndex, match="names files outside of the index"):
+        Index.open(out)
+
+
+def test_a_view_in_the_place_of_a_table_cannot_keep_a_reader_busy(tmp_path, z):
+    out, folder = damaged(tmp_path, z)
+    endless = (
+        "WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c)"
+        " SELECT x AS name, x AS number FROM c"
+    )
+    with closing(sqlite3.connect(folder / "catalog.sqlite")) as file:
+        file.executescript(f"DROP TABLE columns; CREATE VIEW columns AS {endless};")
+    document = json.loads((out / "index.json").read_text())
+    files = {name: vars(one) for name, one in sums_of(folder).items()}
+    (out / "index.json").write_text(signed(document | {"files": files}))
+    with pytest.raises(DamagedIndex, match="has other tables than a catalog"):
+        Index.open(out)
+
+
+# --- how sure a match is --------------------------------------------------------------------------
+
+
+def calibrated_index(out, label=None, classes=60, each=3, words=None):
+    """Index vectors around centres, and calibrate on other classes of the same kind."""
+    draw = np.random.default_rng(0)
+    y = np.repeat(np.arange(classes), each)
+
+    def sample(seed):
+        centres = np.random.default_rng(seed).normal(size=(classes, 12))
+        return (centres[y] + 0.35 * draw.normal(size=(len(y), 12))).astype(np.float32)
+
+    z, table = sample(1), out.with_suffix(".csv")
+    words = [str(one) for one in y] if words is None else words
+    rows = [f"{row},{word}" for row, word in enumerate(words) if word]
+    table.write_text("\n".join(["id,kind", *rows]))
+    update(out, "as_is", z, Wanted(metadata=table, label=label))
+    manifest = read_manifest(out)
+    of = Calibrated(manifest.model.print, "cosine", "float32", "others", "all")
+    calibrate(prepare(sample(2), "cosine"), y, of).write(out / "calibration.json")
+    return Index.open(out), z
+
+
+def test_only_a_column_of_classes_says_how_many_images_show_the_same(tmp_path):
+    index, z = calibrated_index(tmp_path / "plain")
+    assert index.gallery is None, "no column was said to be the class"
+    assert index.search(z[0]).matches[0].confidence is None
+    with pytest.raises(BadInput, match="--same N"):
+        index.search(z[0], min_precision=0.5)
+    index.close()
+    index, z = calibrated_index(tmp_path / "labelled", label="kind")
+    assert (index.gallery.images, index.gallery.same) == (180, 3)
+    assert index.search(z[0]).matches[0].confidence > 0.5
+    index.close()
+    few = ["checked"] * 40 + [""] * 140
+    index, z = calibrated_index(tmp_path / "few", label="kind", words=few)
+    assert index.gallery is None, "most images have no class"
+    index.close()
+
+
+def test_what_the_user_said_of_the_gallery_counts(tmp_path):
+    index, z = calibrated_index(tmp_path / "index", label="kind")
+    usual = index.search(z[0]).matches[3].confidence
+    index.close()
+    path = tmp_path / "index" / "calibration.json"
+    replace(Calibration.read(path), asked=AskedGallery(None, 0.01)).write(path)
+    with Index.open(tmp_path / "index") as index:
+        assert (index.gallery.images, index.gallery.same) == (180, 0.01)
+        assert index.search(z[0]).matches[3].confidence < usual
+
+
+def test_an_image_of_the_index_is_no_match_of_its_own_and_does_not_count_as_one(tmp_path):
+    index, _ = calibrated_index(tmp_path / "index", label="kind", classes=150, each=2)
+    vector = index.vectors.read(np.array([0]))
+    found = index.search_vectors(vector, k=5)[0].matches[1:]
+    alone = index.search_like("0", k=4).matches
+    assert [one.id for one in found] == [one.id for one in alone]
+    assert all(one.confidence < two.confidence for one, two in zip(alone, found, strict=True))
+    index.close()
+    words = [str(row) for row in range(180)]
+    index, _ = calibrated_index(tmp_path / "single", label="kind", words=words)
+    assert {one.confidence for one in index.search_like("0", k=4).matches} == {0.0}
+    assert index.search_like("0", k=4, min_precision=0.1).matches == ()
     index.close()

@@ -248,7 +248,7 @@ def test_words_of_one_column_are_collected_once_in_their_order():
     ],
 )
 def test_a_filter_without_column_or_word_is_refused(text, lacks):
-    with pytest.raises(BadInput, match=f"lacks {lacks}.*--where colour=red"):
+    with pytest.raises(BadInput, match=f"lacks {lacks}.*write column=word, such as colour=red"):
         parse_where([text])
 
 

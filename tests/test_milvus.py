@@ -6,6 +6,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
@@ -13,9 +14,9 @@ import pytest
 
 from assay.errors import BadInput
 from assay.index import milvus_client as module
-from assay.index.backends import StoredVectors, backends
+from assay.index.backends import Earlier, StoredVectors, backends, milvus
 from assay.index.backends.milvus import Milvus
-from assay.index.milvus_client import LITE_FILE, RECORD
+from assay.index.milvus_client import LITE_FILE, RECORD, Connection, Home
 from assay.progress import silent
 from milvus_server import SERVER, guard, why_not_guarded
 from milvus_tables import check_like_exact, masks, queries_near, stored
@@ -32,7 +33,7 @@ def built(request, tmp_path_factory):
     """Return vectors, the folder of their structure, and the opened back end."""
     vectors = stored(N, D, request.param)
     folder = tmp_path_factory.mktemp(request.param)
-    Milvus().build(folder, vectors, None, None, 0, silent)
+    Milvus().build(folder, vectors, None, None, silent)
     opened = Milvus().open(folder, vectors)
     yield vectors, folder, opened
     opened.close()
@@ -99,7 +100,7 @@ def test_a_filter_that_hides_the_nearest_rows_still_leaves_k(built):
 
 def test_more_rows_than_milvus_can_return_are_found(tmp_path):
     vectors = stored(module.MOST_FOUND + 100, 4, "cosine")
-    Milvus().build(tmp_path, vectors, None, None, 0, silent)
+    Milvus().build(tmp_path, vectors, None, None, silent)
     opened = Milvus().open(tmp_path, vectors)
     check_like_exact(opened, vectors, queries_near(vectors, 1), None, k=module.MOST_FOUND + 50)
     check_like_exact(opened, vectors, queries_near(vectors, 1), None, k=module.MOST_FOUND)
@@ -111,9 +112,9 @@ def test_added_and_removed_rows(tmp_path):
     first, second = tmp_path / "first", tmp_path / "second"
     first.mkdir(), second.mkdir()
     part = StoredVectors(vectors.rows[:900], "cosine")
-    Milvus().build(first, part, None, None, 0, silent)
+    Milvus().build(first, part, None, None, silent)
     alive = np.random.default_rng(3).random(1_000) < 0.7
-    Milvus().build(second, vectors, alive, first, 900, silent)
+    Milvus().build(second, vectors, alive, Earlier(first, 900), silent)
     older, newer = Milvus().open(first, part), Milvus().open(second, vectors)
     q = vectors.read(np.arange(0, 1_000, 5))
     check_like_exact(older, part, q, None)
@@ -124,7 +125,7 @@ def test_added_and_removed_rows(tmp_path):
 
 def test_an_empty_index_is_built_and_opened(tmp_path):
     vectors = StoredVectors(np.empty((0, D), dtype=np.float32), "cosine")
-    Milvus().build(tmp_path, vectors, None, None, 0, silent)
+    Milvus().build(tmp_path, vectors, None, None, silent)
     opened = Milvus().open(tmp_path, vectors)
     assert opened.candidates(np.ones((2, D), dtype=np.float32), 5, None, None).shape == (2, 0)
     opened.close()
@@ -133,7 +134,7 @@ def test_an_empty_index_is_built_and_opened(tmp_path):
 def test_duplicates_in_half_precision_are_all_found(tmp_path):
     rows = np.repeat(stored(20, D, "cosine").rows.astype(np.float16), 5, axis=0)
     vectors = StoredVectors(rows, "cosine")
-    Milvus("mine.db").build(tmp_path, vectors, None, None, 0, silent)
+    Milvus("mine.db").build(tmp_path, vectors, None, None, silent)
     assert (tmp_path / "mine.db").is_dir()
     opened = Milvus("mine.db").open(tmp_path, vectors)
     found = opened.candidates(vectors.read(np.arange(0, 100, 5)), 5, None, None)
@@ -170,7 +171,7 @@ def test_readers_do_not_change_a_version_nor_keep_others_out(built):
 
 def test_a_reader_goes_on_when_the_folder_is_removed(tmp_path):
     vectors = stored(300, D, "cosine")
-    Milvus().build(tmp_path, vectors, None, None, 0, silent)
+    Milvus().build(tmp_path, vectors, None, None, silent)
     opened = Milvus().open(tmp_path, vectors)
     Milvus().discard(tmp_path, None)
     for path in sorted(tmp_path.rglob("*"), reverse=True):
@@ -196,7 +197,7 @@ def test_threads_that_search_at_once_find_the_same(built):
 
 def test_closing_removes_the_copy_and_may_happen_twice(tmp_path, rooms):
     vectors = stored(50, D, "cosine")
-    Milvus().build(tmp_path, vectors, None, None, 0, silent)
+    Milvus().build(tmp_path, vectors, None, None, silent)
     assert not list(rooms.iterdir())
     opened = Milvus().open(tmp_path, vectors)
     assert list(rooms.rglob("*.parquet"))
@@ -210,14 +211,14 @@ def test_a_temporary_folder_with_a_long_name_is_refused(tmp_path, monkeypatch):
     long.mkdir()
     monkeypatch.setattr(tempfile, "tempdir", str(long))
     with pytest.raises(BadInput, match="set TMPDIR to a shorter folder"):
-        Milvus().build(tmp_path, stored(10, D, "cosine"), None, None, 0, silent)
+        Milvus().build(tmp_path, stored(10, D, "cosine"), None, None, silent)
     assert not list(long.iterdir())
 
 
 def test_progress_ends_with_all_rows(tmp_path):
     seen = []
     vectors = stored(11_000, 2, "euclidean")
-    Milvus().build(tmp_path, vectors, None, None, 0, lambda *step: seen.append(step))
+    Milvus().build(tmp_path, vectors, None, None, lambda *step: seen.append(step))
     assert [step[1:] for step in seen] == [(10_000, 11_000), (11_000, 11_000)]
 
 
@@ -247,15 +248,15 @@ def test_settings_out_of_bounds_are_refused(settings):
 
 def test_vectors_that_milvus_cannot_hold_are_refused(tmp_path):
     with pytest.raises(BadInput, match="use --backend bits"):
-        Milvus().build(tmp_path, stored(10, 64, "hamming"), None, None, 0, silent)
+        Milvus().build(tmp_path, stored(10, 64, "hamming"), None, None, silent)
     with pytest.raises(BadInput, match="use --backend exact"):
-        Milvus().build(tmp_path, stored(10, 1, "cosine"), None, None, 0, silent)
+        Milvus().build(tmp_path, stored(10, 1, "cosine"), None, None, silent)
     assert not list(tmp_path.iterdir())
 
 
 def test_a_file_that_was_altered_is_refused(tmp_path):
     vectors = stored(50, D, "cosine")
-    Milvus().build(tmp_path, vectors, None, None, 0, silent)
+    Milvus().build(tmp_path, vectors, None, None, silent)
     with pytest.raises(BadInput, match="does not have the 50 rows"):
         Milvus().open(tmp_path, StoredVectors(vectors.rows[:40], "cosine"))
     (tmp_path / LITE_FILE).rename(tmp_path / "away")
@@ -274,7 +275,7 @@ def test_an_address_where_nothing_listens_is_named_at_once(tmp_path):
         port = free.getsockname()[1]
     with pytest.raises(BadInput, match=rf"no Milvus answers at http://127.0.0.1:{port}"):
         Milvus(f"http://127.0.0.1:{port}").build(
-            tmp_path, stored(10, D, "cosine"), None, None, 0, silent
+            tmp_path, stored(10, D, "cosine"), None, None, silent
         )
 
 
@@ -283,7 +284,22 @@ def test_a_server_that_never_answers_is_left_in_good_time(tmp_path, monkeypatch)
     with socket.create_server(("127.0.0.1", 0)) as silent_server:
         address = f"http://127.0.0.1:{silent_server.getsockname()[1]}"
         with pytest.raises(BadInput, match=f"no Milvus answers at {address}"):
-            Milvus(address).build(tmp_path, stored(10, D, "cosine"), None, None, 0, silent)
+            Milvus(address).build(tmp_path, stored(10, D, "cosine"), None, None, silent)
+
+
+def test_a_server_that_stops_to_answer_while_it_drops_is_reported_as_bad_input(
+    tmp_path, monkeypatch
+):
+    class Silent:
+        def drop_collection(self, name, timeout):
+            raise module._library().MilvusException(message="deadline exceeded")
+
+    home = Home("http://127.0.0.1:19530", "assay_0123456789abcdef", 3)
+    home.write(tmp_path)
+    hung = Connection(Silent(), home, ExitStack())
+    monkeypatch.setattr(milvus, "connect", lambda home, folder: hung)
+    with pytest.raises(BadInput, match="failed at dropping a collection: deadline exceeded"):
+        Milvus().discard(tmp_path, None)
 
 
 def test_a_missing_library_is_named_with_its_remedy(monkeypatch, tmp_path):
@@ -292,7 +308,7 @@ def test_a_missing_library_is_named_with_its_remedy(monkeypatch, tmp_path):
         with monkeypatch.context() as patch:
             patch.setitem(sys.modules, package, None)
             with pytest.raises(BadInput, match=r"pip install 'assay-dml\[milvus\]'"):
-                Milvus().build(tmp_path, vectors, None, None, 0, silent)
+                Milvus().build(tmp_path, vectors, None, None, silent)
 
 
 @pytest.mark.slow

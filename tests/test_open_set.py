@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from assay.errors import BadInput
-from assay.index.open_set import (
+from assay.index.calibration.open_set import (
     Predictions,
     detection_rate,
     evaluate_open_set,
@@ -14,6 +14,7 @@ from loops import for_each
 
 
 def clustered(classes=40, size=6, noise=0.5, dim=24, seed=0):
+    """Return vectors around class centres, with their labels."""
     draw = np.random.default_rng(seed)
     y = np.repeat(np.arange(classes), size)
     return draw.normal(size=(classes, dim))[y] + noise * draw.normal(size=(len(y), dim)), y
@@ -39,7 +40,7 @@ EIGHT = [
 
 
 def gap_by_loops(confidence, right, known):
-    """GAP where equal confidences enter together, one prediction at a time."""
+    """Return GAP where equal confidences enter together, one prediction at a time."""
     total = 0.0
     for own, is_right in zip(confidence, right, strict=True):
         if is_right:
@@ -168,7 +169,7 @@ def test_classes_of_one_image_do_not_take_part():
     )
 
 
-def test_a_rate_that_so_few_unknown_queries_cannot_tell_is_left_out():
+def test_a_rate_that_so_few_unknown_queries_cannot_show_is_left_out():
     found = evaluate_open_set(*clustered(), "cosine")
     assert found.impostors == 120
     assert found.detected[0] is None and found.detected[1] is not None

@@ -150,6 +150,14 @@ def evaluate(run, data, out, protocol):
     return {name: value for name, value in found.items() if name not in ("what", "data")}, None
 
 
+def calibrate(run, data, out, protocol):
+    train(run, data, out, protocol)
+    run("calibrate", out / "model", "--data", data, *settings(protocol))
+    found = json.loads((out / "model" / "calibration.json").read_text())
+    del found["of"]["data"]
+    return found, None
+
+
 def verify(run, data, out, protocol):
     """Repeat runs of a store that was made with another test half, which is found."""
     kind, _, path = data.partition(":")
@@ -194,12 +202,13 @@ WAYS = {
     "train": train,
     "train --final": train_final,
     "evaluate": evaluate,
+    "calibrate": calibrate,
     "verify --rerun": verify,
     "baselines": baselines,
 }
 """Every command that takes data and trains, tunes, chooses or scores, by its words."""
 
-WITHOUT_A_STUDY = ("train", "evaluate", "baselines")
+WITHOUT_A_STUDY = ("train", "evaluate", "calibrate", "baselines")
 """Ways that never open the test half, as `verify --rerun` does not."""
 
 AFTER_A_STUDY = ("verify --rerun", "train --final")
@@ -209,6 +218,7 @@ HAND_OUT_NOTHING = {
     "data show": "counts and compares what is there, before anything is trained",
     "data prepare": "packs both halves and hands out neither",
     "data splits": "lists the names of the samples",
+    "index": "chooses one of the tables of a store by their name, and reads no sample of them",
 }
 """Commands that take data but decide nothing by it, and why they may see all of it."""
 
@@ -327,14 +337,17 @@ def data_for(place):
 
     def find(way, protocol):
         kind = PUBLISHED[protocol] if way == "reproduce" else "folder"
-        if kind not in made:
-            made[kind] = place / kind
-            if kind == "folder":
-                make_folder(made[kind])
+        name = "many" if way == "calibrate" else kind
+        if name not in made:
+            made[name] = place / name
+            if name == "many":
+                make_folder(made[name], 48)  # 12 classes in a fold; less than 10 cannot calibrate
+            elif name == "folder":
+                make_folder(made[name])
             else:
-                made[kind].mkdir()
-                MINIATURES[kind].make(made[kind])
-        return f"{kind}:{made[kind]}"
+                made[name].mkdir()
+                MINIATURES[name].make(made[name])
+        return f"{kind}:{made[name]}"
 
     return find
 

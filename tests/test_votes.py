@@ -13,7 +13,7 @@ from assay.index.matches import Found, Match
 from assay.index.votes import vote
 
 
-def found(*matches, confidences=None):
+def found(*matches):
     """Return matches of a query from (score, word), or (score, word, id) in any order."""
     return Found(
         "query",
@@ -22,7 +22,7 @@ def found(*matches, confidences=None):
                 rank=place + 1,
                 id=rest[0] if rest else f"{place}.png",
                 score=score,
-                confidence=None if confidences is None else confidences[place],
+                confidence=None,
                 words={} if word is None else {"bird": word},
             )
             for place, (score, word, *rest) in enumerate(matches)
@@ -31,11 +31,12 @@ def found(*matches, confidences=None):
 
 
 def label(*matches, neighbours=5, **options):
+    """Return the word that matches vote for."""
     return vote(found(*matches), "bird", neighbours=neighbours, **options).label
 
 
-def slow_vote(matches, neighbours, min_score, min_share):
-    """The rule of the docstring in exact fractions, one loop after the other: (label, share).
+def slow_vote(matches, neighbours, min_score):
+    """Return label and share by the rule of the docstring, in exact fractions, with plain loops.
 
     Every match is an image of its own and has a word.
     """
@@ -56,7 +57,7 @@ def slow_vote(matches, neighbours, min_score, min_share):
     nearest = {word: max(score for _, score in votes[word]) for word in tied}
     winners = [word for word in tied if nearest[word] == max(nearest.values())]
     share = max(sums.values()) / sum(sums.values())
-    return (winners[0] if len(winners) == 1 and share >= min_share else None), share
+    return (winners[0] if len(winners) == 1 and 2 * share >= 1 else None), share
 
 
 quarters = st.integers(-8, 8).map(lambda number: number / 4)
@@ -66,19 +67,11 @@ quarters = st.integers(-8, 8).map(lambda number: number / 4)
 @given(
     matches=st.lists(st.tuples(quarters, st.sampled_from("abc")), min_size=1, max_size=12),
     neighbours=st.integers(1, 8),
-    min_score=st.one_of(st.none(), quarters),
-    min_share=st.sampled_from([0.0, 0.5, 0.75]),
+    min_score=st.one_of(st.just(-math.inf), quarters),
 )
-def test_the_vote_is_that_of_the_rule_written_out(matches, neighbours, min_score, min_share):
-    seen = vote(
-        found(*matches),
-        "bird",
-        neighbours=neighbours,
-        min_score=min_score,
-        min_share=min_share,
-    )
-    least = -math.inf if min_score is None else min_score
-    expected, share = slow_vote(matches, neighbours, least, min_share)
+def test_the_vote_is_that_of_the_rule_written_out(matches, neighbours, min_score):
+    seen = vote(found(*matches), "bird", neighbours=neighbours, min_score=min_score)
+    expected, share = slow_vote(matches, neighbours, min_score)
     assert seen.label == expected
     assert seen.share == pytest.approx(float(share))
     assert bool(seen.why) == (seen.label is None)
@@ -150,12 +143,9 @@ def test_voters_below_the_threshold_lose_their_vote():
     assert label(*matches, neighbours=4, min_score=0.9) == "owl"
 
 
-def test_a_least_confidence_is_kept_too():
-    matches = found((0.9, "owl"), (0.7, "jay"), (0.2, "jay"), confidences=[0.8, 0.3, 0.1])
-    assert vote(matches, "bird", neighbours=2, min_confidence=0.5).label == "owl"
-    seen = vote(matches, "bird", neighbours=2, min_confidence=0.9)
-    assert seen.label is None
-    assert seen.why == "the highest confidence of a match is 80%, below 90%"
+def test_where_no_score_is_enough_the_reason_is_the_precision():
+    seen = vote(found((0.9, "owl")), "bird", neighbours=1, min_score=math.inf)
+    assert (seen.label, seen.why) == (None, "no score reaches the wanted precision")
 
 
 def test_without_a_word_in_the_column_it_is_unknown():
@@ -179,7 +169,7 @@ def test_a_divided_vote_is_unknown():
     matches = [(0.9, "owl"), (0.89, "jay"), (0.88, "tit"), (0.1, "tit")]
     seen = vote(found(*matches), "bird", neighbours=3)
     assert (seen.label, seen.why) == (None, "owl has 34% of the vote, less than 50%")
-    assert label(*matches, neighbours=3, min_share=0.3) == "owl"
+    assert label((0.9, "owl"), (0.7, "jay"), (0.7, "tit"), (0.5, "tit"), neighbours=3) == "owl"
 
 
 # --- copies ---------------------------------------------------------------------------------------
@@ -246,22 +236,13 @@ def test_shifted_and_scaled_scores_give_the_same_vote(matches, neighbours, scale
 
 @given(matches=eighths, neighbours=st.integers(1, 6))
 def test_shares_are_shares(matches, neighbours):
-    seen = vote(found(*matches), "bird", neighbours=neighbours, min_share=0.0)
+    seen = vote(found(*matches), "bird", neighbours=neighbours)
     assert 0 <= seen.runner_up_share <= 1
     assert 0 < seen.share <= 1
     assert seen.share + seen.runner_up_share <= 1 + 1e-9
     assert (seen.runner_up is None) == (seen.runner_up_share == 0) == (seen.share == 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"neighbours": 0}, "a vote of 0 neighbours"),
-        ({"neighbours": 1, "min_share": 1.5}, "least share of a vote is given as 1.5"),
-        ({"neighbours": 1, "min_share": math.nan}, "given as nan"),
-        ({"neighbours": 1, "min_confidence": 0.5}, "run `assay calibrate` first"),
-    ],
-)
-def test_what_cannot_be_asked_for_is_refused(options, message):
-    with pytest.raises(BadInput, match=message):
-        vote(found((0.9, "owl")), "bird", **options)
+def test_a_vote_of_no_neighbours_is_refused():
+    with pytest.raises(BadInput, match="needs at least 1 neighbour, and 0 were asked for"):
+        vote(found((0.9, "owl")), "bird", neighbours=0)

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 import pytest
 
 from assay.index import Index
+from assay.index.calibration import TooFew
 from serving import FakeIndex, build_index, draw, make_pictures, png, serving, with_settings
 
 pytestmark = pytest.mark.slow
@@ -242,6 +243,18 @@ def test_nothing_found_is_said_in_words(open_page, calibrated):
     assert page.inner_text("#status") == "Nothing found."
 
 
+def test_a_single_match_is_counted_as_one(open_page, tmp_path):
+    pictures = make_pictures(tmp_path / "pictures", each=1)
+    with serving(lambda: FakeIndex(pictures)) as served:
+        page = open_page(served).page
+        page.get_by_role("checkbox", name="red").check()
+        page.locator("summary", has_text="shape").click()
+        page.get_by_role("checkbox", name="disc").check()
+        send_file(page, "drop", png(draw("red", "disc", 33)))
+        wait_for_matches(page)
+        assert page.inner_text("#status").startswith("1 match, best first")
+
+
 # --- trouble --------------------------------------------------------------------------------------
 
 
@@ -257,6 +270,24 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_page, served):
     send_file(watched.page, "drop", png(draw("red", "disc", 33)))
     wait_for_matches(watched.page)
     assert not watched.page.locator("#alert").is_visible()
+
+
+def test_a_precision_that_so_few_classes_cannot_show_is_refused_in_words(open_page, pictures):
+    index = FakeIndex(pictures, calibrated=True)
+    with serving(lambda: index) as served:
+        watched = open_page(served)
+        send_file(watched.page, "drop", png(draw("red", "disc", 33)))
+        wait_for_matches(watched.page)
+        index.fail = TooFew("0.99 cannot be shown from 9 classes; give at least 344, or less")
+        watched.page.select_option("#precision", "0.99")
+        watched.page.wait_for_selector("#alert:visible")
+        said = watched.page.inner_text("#alert")
+        assert said.startswith("This precision cannot be shown with so few classes")
+        assert said.rstrip().endswith("give at least 344, or less.")
+        assert watched.page.locator(CARD).count() == 0
+        assert not watched.page.get_by_role("button", name="Try again").is_visible()
+        assert all("400 (Bad Request)" in text for text in watched.complaints)
+        watched.complaints.clear()
 
 
 def test_a_file_that_is_too_large_is_refused_without_sending_it(open_page, pictures):

@@ -86,7 +86,7 @@ ZEROS = zlib.compress(bytes(30_000_000), 9)
 
 
 def png_bomb(chance):
-    """Small files that unpack to much more than their header says, or whose header is enormous."""
+    """Return a small file that unpacks to more than its header says, or whose header is huge."""
     sides = [(40_000, 40_000), (1, 1), (2**31 - 1, 1), (1, 2**31 - 1), (0, 0), (65_536, 65_536),
              (7_000, 7_000), (100_000, 400), (2**32 - 1, 2**32 - 1)]  # fmt: skip
     width, height = chance.choice(sides)
@@ -108,7 +108,7 @@ def gif_bomb(chance):
 
 
 def tiff_bomb(chance):
-    """A TIFF of one strip of 30 MB of zeros, with other sizes in its head."""
+    """Return a TIFF of one strip of 30 MB of zeros, with other sizes in its head."""
     width, height = chance.choice([(40_000, 40_000), (65_000, 1), (10_000, 1_000), (2**31, 2**31)])
     entries = [(256, 4, 1, width), (257, 4, 1, height), (258, 3, 1, 8), (259, 3, 1, 8),
                (262, 3, 1, 1), (273, 4, 1, 200), (277, 3, 1, chance.choice([1, 3, 60_000])),
@@ -152,7 +152,7 @@ def program(chance):
 
 
 def odd_picture(chance):
-    """Pictures that are valid but unusual."""
+    """Return a picture that is valid but unusual."""
     mode = chance.choice(["1", "L", "LA", "P", "RGBA", "I;16", "F", "I", "CMYK", "YCbCr", "LAB"])
     size = chance.choice([(1, 1), (1, 3000), (3000, 1), (7, 5), (2000, 3)])
     format_ = {"F": "TIFF", "I": "TIFF", "CMYK": "JPEG", "YCbCr": "JPEG", "LAB": "TIFF"}
@@ -186,7 +186,7 @@ NAMES = ["a.png", "", "../../../etc/passwd", "C:\\Windows\\x.png", "a" * 3000, "
 
 
 def upload(chance, content):
-    """A form as browsers send it."""
+    """Return a form as browsers send it."""
     name = chance.choice(NAMES).encode("utf-8", "surrogateescape").replace(b'"', b"%22")
     kind = chance.choice(
         [b"image/png", b"text/html", b"", b"application/octet-stream", b"x/y; z=1"]
@@ -260,7 +260,7 @@ def wrong_form(chance):
 
 
 def request(number):
-    """The body of request `number` and its type."""
+    """Return the type and the body of request `number`."""
     chance = random.Random(number)
     if number % 4 == 3:
         return wrong_form(chance)

@@ -1,15 +1,18 @@
 """Many clients at once: nobody is lost, nothing grows. See `benchmarks/service.py` too."""
 
 import asyncio
+import contextlib
 import gc
 import random
 import time
 from collections import Counter
+from pathlib import Path
 
 import httpx
+import numpy as np
 import pytest
 
-from assay.index import Index
+from assay.index import Index, update
 from assay.web.metrics import resident_bytes
 from serving import FakeIndex, build_index, draw, make_pictures, png, serving, with_settings
 
@@ -71,7 +74,7 @@ def test_no_client_notices_that_the_index_changes(pictures):
         def change():
             for index in opened:
                 index.current = False
-            served.service.holder.refresh()
+            served.service.index.refresh()
 
         statuses, versions = asyncio.run(load(served.url, 12, 3, change))
         assert set(statuses) == {200}
@@ -104,3 +107,33 @@ def test_memory_does_not_grow_under_load(pictures):
             gc.collect()
             sizes.append(resident_bytes())
         assert sizes[-1] < 1.1 * sizes[1], sizes
+
+
+def opened_below(folder):
+    """Return the files below a folder that this process holds open or maps, and all open ones."""
+    links = []
+    for number in Path("/proc/self/fd").iterdir():
+        with contextlib.suppress(FileNotFoundError):  # the file through which they are listed
+            links.append(str(number.readlink()))
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    paths = [*links, *(line.split(maxsplit=5)[-1] for line in maps)]
+    return {path for path in paths if path.startswith(f"{folder}/")}, len(links)
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="needs Linux's /proc")
+def test_versions_of_a_real_index_leave_no_open_file_behind(tmp_path):
+    folder, chance = tmp_path / "index", np.random.default_rng(0)
+    Index.build("as_is", chance.standard_normal((50, 8)), folder).close()
+    with serving(lambda: Index.open(folder)) as served:
+        counts = []
+        for _ in range(30):
+            update(folder, "as_is", chance.standard_normal((50, 8)))
+            assert served.service.index.refresh()
+            answer = served.search(id="7", k=3).json()
+            assert len(answer["matches"]) == 3
+            below, count = opened_below(folder)
+            assert below and all(f"/v{answer['version']:06}/" in path for path in below), below
+            counts.append(count)
+        assert answer["version"] == 31
+        assert max(counts[10:]) <= max(counts[:10]), counts
+    assert opened_below(folder)[0] == set()

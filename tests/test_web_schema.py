@@ -91,7 +91,7 @@ def test_the_document_names_all_operations(served):
 
 def test_a_planted_failure_is_found(served):
     """The check sees what it is for."""
-    with served.service.holder.using() as index:
+    with served.service.index.using() as index:
         index.fail = RuntimeError("planted")
     try:
         with pytest.raises(BaseException, match=r"(?i)server error"):

@@ -286,8 +286,10 @@ def new_folder(final: Path, replace: bool = False) -> Iterator[Path]:
         aside: Path | None = None
         try:
             yield draft
-            _sync_files([path for path in draft.rglob("*") if path.is_file()])
-            sync_folder(draft)
+            inside = list(draft.rglob("*"))
+            _sync_files([path for path in inside if path.is_file()])
+            for folder in (draft, *(path for path in inside if path.is_dir())):
+                sync_folder(folder)
             if replace and final.is_dir():
                 aside = final.rename(draft.with_name(f"{DEAD}{draft.name}"))
             try:

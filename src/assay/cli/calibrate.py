@@ -21,7 +21,7 @@ from assay.errors import BadInput
 
 if TYPE_CHECKING:
     from assay.index.calibration import Calibration, Gallery, Limits, Threshold
-    from assay.index.open_set import OpenSet
+    from assay.index.calibration.open_set import OpenSet
 
 UNREACHED = "no threshold reaches it: the model confuses such classes too often"
 
@@ -75,18 +75,20 @@ def calibrate(
     Example: assay calibrate birds-index --data folder:birds --precision 0.95
     """
     from assay.cli.progress import follow
-    from assay.index.calibration.validation import CalibratedModel, calibrate_model, validation_of
-    from assay.index.open_set import evaluate_open_set
+    from assay.index.calibration import AskedGallery
+    from assay.index.calibration.open_set import evaluate_open_set
+    from assay.index.calibration.validation import ModelToCalibrate, calibrate_model, validation_of
 
     chosen = choose_protocol(protocol, settings, imports)
     for option, value in (("--precision", precision), ("--false-match-rate", rate)):
         if value is not None and not 0 < value < 1:
             raise BadInput(f"{option} {value:g}: give a number between 0 and 1")
     with follow() as progress:
-        model = CalibratedModel.of(what, device.value)
+        model = ModelToCalibrate.of(what, device.value)
         given = data_or_name(data, skip_broken, progress)
         validation = validation_of(model, given, protocol=chosen, progress=progress)
-        found = calibrate_model(model, validation, progress)
+        said = AskedGallery(images, same) if images is not None or same is not None else None
+        found = calibrate_model(model, validation, said, progress)
         unknown: OpenSet | None = None
         if open_set:
             own = validation.without_copies()
@@ -120,9 +122,14 @@ def _gallery(
 
     own = found.gallery
     if index is not None:
-        opened = Index.open(index)
-        own = opened.gallery or own
-        opened.close()
+        with Index.open(index) as opened:
+            if opened.gallery is None:
+                note(
+                    f"{index} has no class for most of its images, so it is not known how many show"
+                    " what a query shows: the numbers are for a gallery like the data, and searches"
+                    " have no confidence; give --same N"
+                )
+            own = opened.gallery or own
     return Gallery(own.images if images is None else images, own.same if same is None else same)
 
 

@@ -184,7 +184,7 @@ def _document(
 def _print_found(opened: "Index", found: Sequence["Found"], votes: "Sequence[Vote] | None") -> None:
     """Print a table for each query: rank, score, confidence where there is one, and the path."""
     columns = [name for name in opened.catalog.columns if name != "folder"]
-    sure = opened.calibration is not None
+    sure = any(match.confidence is not None for one in found for match in one.matches)
     for place, one in enumerate(found):
         if len(found) > 1:
             print(f"{'' if place == 0 else chr(10)}{visible(one.query)}")
@@ -205,3 +205,13 @@ def _print_found(opened: "Index", found: Sequence["Found"], votes: "Sequence[Vot
         ]
         heads = ["", "score", *(["confidence"] if sure else []), *columns, "image"]
         print_table(heads, rows, right=range(2 + sure))
+    if sure and opened.gallery is not None:
+        print(
+            f"confidence: for a query that is compared with {opened.gallery.images:,} images,"
+            f" {opened.gallery.same:.3g} of which show what it shows"
+        )
+    elif opened.calibration is not None and not sure and any(one.matches for one in found):
+        note(
+            "no confidence is given: the index has no class for most of its images; say how many"
+            f" show the same thing with `assay calibrate {opened.root} --data DATA --same N`"
+        )

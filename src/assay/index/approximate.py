@@ -1,4 +1,4 @@
-"""What the back ends by faiss share: the library, its files, filters, and settings."""
+"""What approximate back ends share: settings, and for those by faiss its files and filters."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -8,12 +8,15 @@ from typing import Any
 import numpy as np
 
 from assay.errors import BadInput, reason_of
-from assay.files import read_bytes, regular
+from assay.files import regular
 from assay.index.vectors import Mask, Rows, StoredVectors
 from assay.npz import read_npy
 
 PORTION = 1 << 14
 """Rows that are added between two reports of progress."""
+
+NEAREST = 10
+"""Matches that an effort is meant for; for more of them the effort rises in proportion."""
 
 BUILD_AGAIN = "; build the index again with --rebuild"
 
@@ -44,10 +47,9 @@ def one_thread() -> Iterator[None]:
 def read_structure(path: Path, vectors: StoredVectors, *, mapped: bool) -> Any:
     """Return the structure in a file, memory-mapped or, to be extended, in memory.
 
-    Raises `BadInput` where the file is missing, cut short, or of other vectors.
+    Raise `BadInput` where the file is missing or of other vectors.
     """
     faiss = library()
-    _check_size(path)
     try:
         found = faiss.read_index(str(regular(path)), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     except (OSError, RuntimeError) as error:
@@ -91,25 +93,6 @@ def write_structure(structure: Any, path: Path) -> None:
         library().write_index(structure, str(path))
     except RuntimeError as error:
         raise OSError(f"{path} cannot be written: {reason_of(error)}") from None
-    _size_file(path).write_text(f"{path.stat().st_size}\n")
-
-
-def _check_size(path: Path) -> None:
-    """Raise `BadInput` unless a file has the size that it was written with.
-
-    faiss would read on behind the end of one that was cut short, and crash.
-    """
-    size = _size_file(path)
-    for needed in (path, size):
-        if not needed.exists():
-            raise BadInput(f"{needed} is missing{BUILD_AGAIN}")
-    found, known = path.stat().st_size, read_bytes(size).strip()
-    if str(found).encode() != known:
-        raise BadInput(f"{path} has {found:,} bytes: it was altered or cut short{BUILD_AGAIN}")
-
-
-def _size_file(path: Path) -> Path:
-    return path.with_name(f"{path.name}.bytes")
 
 
 def selector(allowed: Mask) -> Any:

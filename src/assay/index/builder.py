@@ -17,6 +17,7 @@ from assay.index.manifest import (
     CALIBRATION,
     MODELS,
     PENDING,
+    DamagedIndex,
     IndexedModel,
     Manifest,
     Precision,
@@ -124,7 +125,7 @@ def update(
         progress: called with the stage, the steps done and their total.
     """
     with writing(out) as root:
-        present = Present.read(root)
+        present, lost = _readable(root, wanted.rebuild)
         embedder, samples = _model_and_samples(model, images, wanted, present, device, progress)
         if present is not None and not wanted.rebuild:
             check_model(root, present.manifest, embedder)
@@ -146,8 +147,8 @@ def update(
         same = present is not None and _is_same(base, present.manifest)
         manifest = None if present is None else present.manifest
         is_new = manifest is None or not (change.is_nothing and same) or wanted.rebuild
+        _keep_model(root, embedder, base.model.print)
         if is_new:
-            _keep_model(root, embedder, base.model.print)
             manifest = place_version(root, base, kept, change, progress)
         assert manifest is not None
         calibrated = _keep_calibration(root, embedder, manifest)
@@ -163,7 +164,7 @@ def update(
             embedded=embedded.computed,
             resumed=embedded.resumed,
             is_new=is_new,
-            notes=(*samples.given.notes, *notes, *looks, *calibrated),
+            notes=(*lost, *samples.given.notes, *notes, *looks, *calibrated),
         )
 
 
@@ -176,7 +177,8 @@ def remove(out: Path, ids: Sequence[str], progress: Progress = silent) -> Writte
         if unknown:
             more = f" and {len(unknown) - 1} more" if len(unknown) > 1 else ""
             raise BadInput(
-                f"{out} has no image with the id {unknown[0]!r}{more}; nothing was removed"
+                f"{out} has no image with the id {unknown[0]!r}{more}; nothing was removed. `assay"
+                f" search {out} QUERY` shows ids as --json"
             )
         dead = np.array(sorted({rows[id_] for id_ in ids}), dtype=np.int64)
         change = Change(dead, no_vectors(present))
@@ -190,7 +192,8 @@ def move_root(out: Path, folder: Path, progress: Progress = silent) -> Written:
         present = _present(root)
         if present.manifest.root is None:
             raise BadInput(
-                f"{out} was not made of files, so it has no folder that could have moved"
+                f"{out} was not made of files, so it has no folder that could have moved; leave out"
+                " --root"
             )
         if not folder.is_dir():
             raise BadInput(f"--root {folder}: there is no such folder")
@@ -212,6 +215,16 @@ def move_root(out: Path, folder: Path, progress: Progress = silent) -> Written:
 
 
 # --- update ---------------------------------------------------------------------------------------
+
+
+def _readable(root: Path, rebuild: bool) -> tuple[Present | None, tuple[str, ...]]:
+    """Return the present version; with `rebuild` none where it is damaged, and a note on that."""
+    try:
+        return Present.read(root), ()
+    except DamagedIndex as error:
+        if not rebuild:
+            raise
+        return None, (f"the index was damaged and is made again of the images given: {error}",)
 
 
 def _check_covers(present: Present, samples: SamplesToIndex) -> None:
@@ -255,7 +268,13 @@ def _model_and_samples(
 ) -> "tuple[Embedder, SamplesToIndex]":
     """Return the model, for samples of their width, and the samples."""
     known = None if present is None or wanted.rebuild else present.manifest.root
-    root = Path(known) if known is not None and wanted.root is None else wanted.root
+    if known is not None and wanted.root is not None and wanted.root.resolve() != Path(known):
+        raise BadInput(
+            f"--root {wanted.root}: the names in this index are relative to {known}; if the images"
+            " have moved, give --root without MODEL and IMAGES first; for other names give"
+            " --rebuild"
+        )
+    root = wanted.root if known is None else Path(known)
 
     def find(takes: Any, inputs: int) -> SamplesToIndex:
         return find_to_index(
@@ -291,20 +310,24 @@ def _base(
     default = "bits" if similarity == "hamming" else "exact"
     name = wanted.backend or (before.backend if before else default)
     settings = wanted.settings
-    if not wanted.backend and not settings and before is not None:
+    if before is not None and name == before.backend and not settings:
         settings = before.settings
     chosen = make_backend(name, settings)
-    precision = wanted.precision or (old.precision if old else "float32")
-    if name == "bits":
+    stored = old.precision if old is not None and old.precision != "bits" else "float32"
+    precision: Precision = wanted.precision or stored
+    if name == "bits" or similarity == "hamming":
+        if wanted.precision is not None:
+            raise BadInput(f"--precision {wanted.precision}: bits are stored here; leave it out")
         similarity, precision = "hamming", "bits"
-    elif similarity == "hamming":
-        precision = "bits"
     if similarity not in chosen.similarities:
         raise BadInput(
             f"the back end {name} does not search by {similarity}, the similarity of"
             f" {embedder.called}; choose one of {', '.join(backends_for(similarity))}"
         )
-    if old is not None and old.precision != precision and precision != "float16":
+    if old is not None and (old.precision, precision) not in (
+        (old.precision, old.precision),
+        ("float32", "float16"),
+    ):
         raise BadInput(
             f"the index stores {old.precision}, of which no {precision} can be made again; give"
             " --rebuild, which embeds all images anew"
@@ -370,7 +393,7 @@ def _keep_model(root: Path, embedder: "Embedder", print_: str) -> None:
     with new_folder(folder) as draft:
         for name in names_in(embedder.folder):
             source = embedder.folder / name
-            if name not in NOT_OF_THE_MODEL and source.is_file():
+            if name not in NOT_OF_THE_MODEL and source.is_file() and not source.is_symlink():
                 shutil.copyfile(source, draft / name)
 
 
@@ -380,10 +403,14 @@ def _keep_calibration(root: Path, embedder: "Embedder", manifest: Manifest) -> l
     """
     again = f"run `assay calibrate {root} --data DATA`"
     if (root / CALIBRATION).exists():
-        if open_calibration(root / CALIBRATION, manifest) is None:
-            (root / CALIBRATION).unlink()
-            return [f"the calibration was of other vectors and was removed; {again}"]
-        return []
+        try:
+            why = "of other vectors"
+            if open_calibration(root / CALIBRATION, manifest) is not None:
+                return []
+        except BadInput:
+            why = "damaged"
+        (root / CALIBRATION).unlink()
+        return [f"the calibration was {why} and was removed; {again}"]
     if embedder.folder is None or not (embedder.folder / CALIBRATION).is_file():
         return []
     if open_calibration(embedder.folder / CALIBRATION, manifest) is None:

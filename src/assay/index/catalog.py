@@ -20,7 +20,7 @@ import numpy as np
 
 from assay.errors import BadInput
 from assay.index.backends import Mask, Rows
-from assay.index.manifest import MAKE_AGAIN
+from assay.index.manifest import DamagedIndex
 
 AT_ONCE = 500
 """Values that one query names."""
@@ -33,6 +33,16 @@ CREATE TABLE words (number INTEGER NOT NULL, word TEXT NOT NULL, row INTEGER NOT
 CREATE INDEX images_by_content ON images (content);
 CREATE UNIQUE INDEX words_by_row ON words (row, number);
 """
+
+
+PARTS = {
+    ("table", "images"),
+    ("table", "columns"),
+    ("table", "words"),
+    ("index", "images_by_content"),
+    ("index", "words_by_row"),
+}
+"""All that a catalog holds, by kind and name."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +72,26 @@ class Catalog:
             place = f"file:{_quoted(path)}?mode=ro&immutable=1"
             self._connection = sqlite3.connect(place, uri=True, check_same_thread=False)
         except sqlite3.DatabaseError as error:
-            raise BadInput(f"{path} cannot be read ({error}){MAKE_AGAIN}") from None
-        found = self._all("SELECT name, number FROM columns")
+            raise DamagedIndex(f"{path} cannot be read ({error})") from None
+        try:
+            self._check_tables()
+            found = self._all("SELECT name, number FROM columns")
+        except BadInput:
+            self._connection.close()
+            raise
         self._numbers = {str(name): int(number) for name, number in found}
+
+    def _check_tables(self) -> None:
+        """Raise `BadInput` where the file holds anything but the tables that are written here.
+
+        A view in the place of a table could keep every reader busy for ever.
+        """
+        self._all("PRAGMA trusted_schema = OFF")
+        found = set(
+            self._all("SELECT type, name FROM sqlite_master WHERE name NOT LIKE 'sqlite_%'")
+        )
+        if found != PARTS:
+            raise DamagedIndex(f"{self.path} has other tables than a catalog: it was altered")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -151,7 +178,7 @@ class Catalog:
             with self._turn:
                 return self._connection.execute(asked, values).fetchall()
         except sqlite3.DatabaseError as error:
-            raise BadInput(f"{self.path} cannot be read ({error}){MAKE_AGAIN}") from None
+            raise DamagedIndex(f"{self.path} cannot be read ({error})") from None
 
     def _some(self, fields: str, rows: Sequence[int]) -> Iterator[Any]:
         for part in _parts(list(rows)):

@@ -10,7 +10,7 @@ from assay.data.dataset import Vectors
 from assay.data.given import GivenSamples
 from assay.errors import BadInput
 from assay.hashing import digest_bytes
-from assay.index.manifest import Manifest
+from assay.index.manifest import DamagedIndex, Manifest
 from assay.progress import Progress, silent
 from assay.protocols import SampleKind, Similarity
 
@@ -104,7 +104,12 @@ def load_encoder(folder: Path, runtime: Runtime, device: str) -> Encoder:
     if runtime == "torch":
         from assay.embedder import load
 
-        return load(folder, device)
+        model = load(folder, device)
+        if model.card["sha256"] != folder.name:
+            raise DamagedIndex(
+                f"{folder} holds another model than the one that embedded the images"
+            )
+        return model
     if runtime != "onnx":
         raise BadInput(f"--runtime {runtime}: choose torch or onnx")
     from assay.index.export import load_onnx

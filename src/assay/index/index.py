@@ -3,18 +3,19 @@
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack, closing
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 import numpy as np
-from numpy.typing import NDArray
 
 from assay.data.dataset import Vectors
 from assay.data.given import Given, GivenSamples
 from assay.errors import BadInput
 from assay.files import read_json
+from assay.index.acceptance import Acceptance, gallery_of
 from assay.index.calibration import Gallery
 from assay.index.catalog import Catalog, Entry
 from assay.index.encoder import Encoder, Runtime, check_model, load_encoder, loaded_model
@@ -22,9 +23,9 @@ from assay.index.manifest import (
     BACKEND,
     CALIBRATION,
     CATALOG,
-    MAKE_AGAIN,
     MANIFEST,
     MODELS,
+    DamagedIndex,
     Manifest,
     check_sizes,
     read_manifest,
@@ -54,7 +55,8 @@ MORE = 4
 class Index:
     """One version of an index, open for searching from any number of threads.
 
-    Other processes may write newer versions meanwhile; this one stays as it is until it is closed.
+    Other processes may write newer versions at the same time; this one stays as it is until it is
+    closed. The model is loaded for the first query; a writer that changes the model removes it.
 
     >>> index = Index.build("as_is", np.eye(3, dtype=np.float32))
     >>> [match.id for match in index.search(np.array([0, 1, 0.5])).matches]
@@ -69,14 +71,17 @@ class Index:
         folder = root / manifest.folder
         self.vectors = open_vectors(folder, manifest)
         self.alive = open_alive(folder, manifest)
-        self.catalog = Catalog(folder / CATALOG)
-        backend = settled_backend(manifest).open(folder / BACKEND, self.vectors)
-        effort = None if manifest.quality is None else manifest.quality.effort
-        self._searcher = Searcher(self.vectors, self.alive, self.catalog, backend, effort)
-        self._calibrated = _stamp(root / CALIBRATION)
-        self.calibration = open_calibration(root / CALIBRATION, manifest)
         self._loading = threading.Lock()
         self._temporary: tempfile.TemporaryDirectory[str] | None = None
+        self._calibrated = _stamp(root / CALIBRATION)
+        self.calibration = open_calibration(root / CALIBRATION, manifest)
+        effort = None if manifest.quality is None else manifest.quality.effort
+        with ExitStack() as opened:
+            self.catalog = opened.enter_context(closing(Catalog(folder / CATALOG)))
+            declared = settled_backend(manifest)
+            backend = opened.enter_context(closing(declared.open(folder / BACKEND, self.vectors)))
+            self._searcher = Searcher(self.vectors, self.alive, self.catalog, backend, effort)
+            self._files = opened.pop_all()
 
     @classmethod
     def open(
@@ -101,12 +106,16 @@ class Index:
             manifest = read_manifest(root)
             try:
                 found = cls(root, manifest, runtime, device)
-            except (BadInput, OSError):
+            except (BadInput, OSError, RuntimeError):
                 if read_manifest(root).version == manifest.version:
                     raise
                 continue  # a writer has removed the version meanwhile
             if model is not None:
-                check_model(root, manifest, loaded_model(model, manifest.model.inputs, device))
+                try:
+                    check_model(root, manifest, loaded_model(model, manifest.model.inputs, device))
+                except BaseException:
+                    found.close()
+                    raise
             return found
         raise BadInput(f"{root} is written to all the time; try again")
 
@@ -117,7 +126,7 @@ class Index:
         images: Given,
         out: str | Path | None = None,
         *,
-        backend: str = "exact",
+        backend: str | None = None,
         settings: Mapping[str, Value] | None = None,
         device: str = "auto",
         progress: Progress = silent,
@@ -129,7 +138,8 @@ class Index:
                 vectors as they are.
             images: a folder, `kind:path`, an .npz of vectors, or what `assay.embed` takes.
             out: the folder of the index; None: a temporary one, which is removed with the object.
-            backend: how it searches, see `assay list backends`.
+            backend: how it searches, see `assay list backends`; None: exactly, or as the index that
+                is there.
             settings: settings of the back end.
             device: auto, cpu or cuda.
             progress: called with the stage, the steps done and their total.
@@ -169,11 +179,20 @@ class Index:
         """
         if isinstance(query, np.ndarray) and query.ndim == 1:
             query = query[None]
-        options = {"where": where, "skip": skip, "min_score": min_score}
-        found = self.search_many(query, k, **options, min_precision=min_precision)  # type: ignore[arg-type]
-        if len(found) != 1:
-            raise BadInput(f"{len(found)} queries were given to `search`; use `search_many`")
-        return found[0]
+        given = self.find_queries(query)
+        if given.count != 1:
+            raise BadInput(
+                f"`search` takes one query, and {given.count} were given; use `search_many`"
+            )
+        (found,) = self.search_many(
+            given,
+            k,
+            where=where,
+            skip=skip,
+            min_score=min_score,
+            min_precision=min_precision,
+        )
+        return found
 
     def search_many(
         self,
@@ -215,11 +234,11 @@ class Index:
         row = self.catalog.row_of(id_)
         if row is None:
             raise BadInput(f"{self.root} has no image with the id {id_!r}")
-        least = self._least_score(min_score, min_precision)
+        least = self.acceptance.least_score(min_score, min_precision, itself=True)
         self._check(k, skip, 1)
         query = self.vectors.read(np.array([row]))
         nearest = self._searcher.nearest(query, k + skip + 1, where).without(row)
-        (found,) = self._matches(nearest, skip, least, [id_])
+        (found,) = self._matches(nearest, skip, least, [id_], itself=True)
         return found
 
     def search_vectors(
@@ -234,7 +253,7 @@ class Index:
         names: Sequence[str] | None = None,
     ) -> list[Found]:
         """Return the matches of embeddings (Q, D), or of packed bits where bits are stored."""
-        least = self._least_score(min_score, min_precision)
+        least = self.acceptance.least_score(min_score, min_precision)
         self._check(k, skip, len(z))
         if not len(z):
             return []
@@ -263,7 +282,7 @@ class Index:
                 f"{self.root} has no column with the class of an image; name one when indexing:"
                 " --label COLUMN"
             )
-        least = self._least_score(min_score, min_precision)
+        least = self.acceptance.least_score(min_score, min_precision)
         # Copies and images without a word take places, and the first image after the voters is the
         # zero point of their weights.
         wide = min(MORE * neighbours, MOST_MATCHES)
@@ -298,29 +317,30 @@ class Index:
         """
         if self.manifest.root is None:
             return None
-        root = Path(self.manifest.root)
-        path = root / id_
-        return path if path.resolve().is_relative_to(root.resolve()) else None
+        path = Path(self.manifest.root) / id_
+        return path if path.resolve().is_relative_to(self._home) else None
+
+    @cached_property
+    def _home(self) -> Path:
+        assert self.manifest.root is not None
+        return Path(self.manifest.root).resolve()
 
     def __len__(self) -> int:
         return self.manifest.count
 
     @cached_property
-    def gallery(self) -> Gallery | None:
-        """How many images a query is compared with, and how many of them show the same thing.
+    def acceptance(self) -> Acceptance:
+        """Which scores are accepted, and how sure matches are."""
+        return Acceptance(self.root, self.calibration, self.gallery)
 
-        The latter is the mean size of the classes of the index, or where it has none, that of the
-        validation data. None: the index is empty, or neither calibrated nor labelled.
+    @cached_property
+    def gallery(self) -> Gallery | None:
+        """How many images a query is compared with, and how many of them show the same thing; None
+        where that is not known.
         """
-        label, images = self.manifest.label, len(self)
-        if label is not None:
-            sizes = [count for _, count in self.catalog.words_of(label, images)]
-            same = sum(sizes) / len(sizes)
-        elif self.calibration is not None:
-            same = self.calibration.same
-        else:
-            return None
-        return Gallery(images, min(same, images - 0.5)) if images else None
+        label = self.manifest.label
+        words = [] if label is None else self.catalog.words_of(label, len(self))
+        return gallery_of(len(self), [count for _, count in words], self.calibration)
 
     @property
     def encoder(self) -> Encoder:
@@ -332,7 +352,12 @@ class Index:
     def _encoder(self) -> Encoder:
         folder = self.root / MODELS / self.manifest.model.print
         if not folder.is_dir():
-            raise BadInput(f"{folder} is missing: the index was altered{MAKE_AGAIN}")
+            if not self.is_current():
+                raise BadInput(
+                    f"{self.root} was made again with another model since it was opened; open it"
+                    " again"
+                )
+            raise DamagedIndex(f"{folder} is missing: the index was altered")
         return load_encoder(folder, self.runtime, self.device)
 
     def is_current(self) -> bool:
@@ -348,8 +373,7 @@ class Index:
 
     def close(self) -> None:
         """Close all files."""
-        self._searcher.backend.close()
-        self.catalog.close()
+        self._files.close()
         if self._temporary is not None:
             self._temporary.cleanup()
 
@@ -361,19 +385,6 @@ class Index:
 
     # --- Inside ---
 
-    def _least_score(self, score: float | None, precision: float | None) -> float:
-        """Return the least score of a match; infinity where no score reaches the precision."""
-        least = -np.inf if score is None else score
-        if precision is None:
-            return least
-        if self.calibration is None:
-            raise BadInput(
-                f"{self.root} is not calibrated, so no score is known to give a precision of"
-                f" {precision:g}; run `assay calibrate {self.root} --data DATA` first"
-            )
-        found = self.calibration.threshold_for_precision(precision, self.gallery)
-        return max(least, np.inf if found is None else found.score)
-
     def _check(self, k: int, skip: int, queries: int) -> None:
         if k < 1 or skip < 0 or k + skip > MOST_MATCHES:
             raise BadInput(
@@ -382,7 +393,13 @@ class Index:
             )
 
     def _matches(
-        self, nearest: Nearest, skip: int, least: float, names: Sequence[str]
+        self,
+        nearest: Nearest,
+        skip: int,
+        least: float,
+        names: Sequence[str],
+        *,
+        itself: bool = False,
     ) -> list[Found]:
         """Return the nearest rows after the first `skip` as matches of queries with these names."""
         rows, scores = nearest.rows[:, skip:], nearest.scores[:, skip:]
@@ -390,7 +407,7 @@ class Index:
             scores = scores.clip(-1, 1)  # unit vectors are rounded to single precision
         kept = (rows >= 0) & (scores >= least)
         entries = self.catalog.entries(np.unique(rows[kept]).tolist())
-        confidence = self._confidence(scores)
+        confidence, home = self.acceptance.confidence(scores, itself=itself), self.manifest.root
         return [
             Found(
                 name,
@@ -401,7 +418,7 @@ class Index:
                         score=float(scores[query, place]),
                         confidence=None if confidence is None else float(confidence[query, place]),
                         words=entries[row].words,
-                        path=self.file_of(entries[row].id),
+                        path=None if home is None else Path(home, entries[row].id),
                     )
                     for place, row in enumerate(rows[query].tolist())
                     if kept[query, place]
@@ -409,11 +426,6 @@ class Index:
             )
             for query, name in enumerate(names)
         ]
-
-    def _confidence(self, scores: NDArray[np.float64]) -> NDArray[np.float64] | None:
-        if self.calibration is None or self.gallery is None:
-            return None
-        return self.calibration.confidence(scores, self.gallery)
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -11,9 +11,10 @@ INDEX/
   .lock                 held by the one process that writes
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, ClassVar, Literal
 
 import numpy as np
@@ -39,6 +40,15 @@ Precision = Literal["float32", "float16", "bits"]
 
 MAKE_AGAIN = "; make the index again: assay index MODEL IMAGES --out INDEX --rebuild"
 """End of a message about an index that cannot be used."""
+
+
+class DamagedIndex(BadInput):
+    """An index whose files are missing, damaged or of another format; what is wrong with it is
+    followed by the remedy.
+    """
+
+    def __init__(self, problem: str, remedy: str = MAKE_AGAIN) -> None:
+        super().__init__(f"{problem}{remedy}")
 
 
 @dataclass(frozen=True)
@@ -164,27 +174,41 @@ def read_manifest(root: Path) -> Manifest:
             else f"{root} is not an index (no {MANIFEST} in it); make one: assay index MODEL IMAGES"
             f" --out {root}"
         )
-    document = read_document(path, MAKE_AGAIN)
+    try:
+        document = read_document(path, "")
+    except BadRecord as error:
+        raise DamagedIndex(str(error)) from None
     if not isinstance(document, Mapping) or document.get("kind") != Manifest.kind:
-        raise BadInput(f"{path} is not the {MANIFEST} of an index of Assay{MAKE_AGAIN}")
+        raise DamagedIndex(f"{path} is not the {MANIFEST} of an index of Assay")
     found = document.get("format")
     if found != INDEX_FORMAT:
         newer = isinstance(found, int) and found > INDEX_FORMAT
-        remedy = "; a newer Assay wrote it: update Assay" if newer else MAKE_AGAIN
-        raise BadInput(
-            f"{path} has format {found}; this version of Assay reads format {INDEX_FORMAT}{remedy}"
+        remedy = (
+            "; a newer Assay wrote it: update Assay, or make it again with --rebuild"
+            if newer
+            else MAKE_AGAIN
+        )
+        raise DamagedIndex(
+            f"{path} has format {found}; this version of Assay reads format {INDEX_FORMAT}", remedy
         )
     own = {name: value for name, value in document.items() if name != "sha256"}
     if document.get("sha256") != digest(own):
-        raise BadInput(
-            f"{path} was altered: it does not have the hash it was written with{MAKE_AGAIN}"
-        )
+        raise DamagedIndex(f"{path} was altered: it does not have the hash it was written with")
     fields = {name: value for name, value in own.items() if name not in ("kind", "format")}
     try:
         manifest = Manifest.from_json(fields, str(path))
     except BadRecord as error:
-        raise BadInput(f"{error}{MAKE_AGAIN}") from None
+        raise DamagedIndex(f"{error}") from None
+    outside = [name for name in manifest.files if not _is_inside(name)]
+    if outside or not re.fullmatch("[0-9a-f]{64}", manifest.model.print):
+        raise DamagedIndex(f"{path} names files outside of the index: it was altered")
     return manifest
+
+
+def _is_inside(name: str) -> bool:
+    """Return whether the name of a file stays in the folder of its version."""
+    parts = PurePosixPath(name).parts
+    return bool(parts) and ".." not in parts and not name.startswith("/") and "\0" not in name
 
 
 def sums_of(folder: Path) -> dict[str, FileSum]:
@@ -204,12 +228,16 @@ def check_sizes(root: Path, manifest: Manifest) -> None:
         found = path.stat().st_size if path.is_file() else None
         if found != known.bytes:
             said = "is missing" if found is None else f"has {found:,} bytes, not {known.bytes:,}"
-            raise BadInput(f"{path} {said}: the index was altered{MAKE_AGAIN}")
+            raise DamagedIndex(f"{path} {said}: the index was altered")
 
 
 def damaged_files(root: Path, manifest: Manifest) -> list[str]:
     """Return what is wrong with the files of the present version, by their hashes."""
-    problems = []
+    folder = root / manifest.folder
+    there = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    problems = [f"{folder / name} is not listed" for name in sorted(there - set(manifest.files))]
+    needed = {VECTORS, ALIVE, CATALOG} - set(manifest.files)
+    problems += [f"{root / MANIFEST} does not list {name}" for name in sorted(needed)]
     for name, known in manifest.files.items():
         path = root / manifest.folder / name
         if not path.is_file():

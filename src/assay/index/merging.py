@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
-from assay.files import new_folder
+from assay.files import new_folder, read_bytes, write_atomically
 from assay.index.builder import Written
 from assay.index.catalog import Entry
-from assay.index.manifest import MODELS, is_index
+from assay.index.manifest import CALIBRATION, MODELS, is_index
 from assay.index.versions import Change, Present, no_rows, place_version, writing
 from assay.progress import Progress, silent
 
@@ -57,7 +57,9 @@ def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Wr
         source = parts[0].root / MODELS / first.model.print
         if not (root / MODELS / first.model.print).exists():
             with new_folder(root / MODELS / first.model.print) as draft:
-                shutil.copytree(source, draft, dirs_exist_ok=True)
+                for path in sorted(source.iterdir()):
+                    if path.is_file() and not path.is_symlink():
+                        shutil.copyfile(path, draft / path.name)
         labels = {part.manifest.label for part in parts}
         base = replace(
             first,
@@ -70,7 +72,22 @@ def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Wr
         )
         change = Change(no_rows(), np.concatenate(rows), list(entries.values()))
         manifest = place_version(root, base, None, change, progress)
-        return Written(manifest, added=len(entries))
+        return Written(manifest, added=len(entries), notes=_keep_calibration(root, parts))
+
+
+def _keep_calibration(root: Path, parts: Sequence[Present]) -> tuple[str, ...]:
+    """Copy the calibration where all parts have the same; return a note where some is left out."""
+    files = [part.root / CALIBRATION for part in parts]
+    found = [read_bytes(file) if file.exists() else None for file in files]
+    if found[0] is not None and all(one == found[0] for one in found):
+        write_atomically(root / CALIBRATION, found[0])
+        return ()
+    if any(one is not None for one in found):
+        return (
+            "the indexes have different calibrations, so the new one has none; run `assay"
+            f" calibrate {root} --data DATA`",
+        )
+    return ()
 
 
 def _check_alike(first: Present, other: Present) -> None:
@@ -90,4 +107,7 @@ def _check_alike(first: Present, other: Present) -> None:
                 " one of them anew"
             )
     if (first.manifest.root is None) != (other.manifest.root is None):
-        raise BadInput(f"only one of {first.root} and {other.root} was made of files")
+        raise BadInput(
+            f"only one of {first.root} and {other.root} was made of files, so their names cannot be"
+            " joined; index the other one's images as files too"
+        )

@@ -106,8 +106,7 @@ def parse_where(filters: Sequence[str]) -> dict[str, list[str]]:
         if not (column and equals and word):
             lacks = "an =" if not equals else "a column before the =" if not column else "a word"
             raise BadInput(
-                f"--where {_shown(text)}: it lacks {lacks}; write column=word, for example --where"
-                " colour=red"
+                f"the filter {_shown(text)} lacks {lacks}; write column=word, such as colour=red"
             )
         if word not in wanted[column]:
             wanted[column].append(word)

@@ -26,6 +26,7 @@ from numpy.typing import NDArray
 from assay.errors import BadInput, reason_of
 from assay.files import write_atomically
 from assay.hashing import pretty
+from assay.index.approximate import BUILD_AGAIN
 from assay.index.backends.backend import Mask, Rows, StoredVectors
 from assay.progress import Progress
 from assay.protocols import Similarity
@@ -37,8 +38,6 @@ TOKEN = "ASSAY_MILVUS_TOKEN"
 RECORD, LITE_FILE = "milvus.json", "vectors.db"
 
 STAGE = "filling Milvus"
-
-BUILD_AGAIN = "; build the index again with --rebuild"
 
 OLDEST_SERVER = (2, 3)
 """The oldest version of a server that was tested, major and minor."""
@@ -240,12 +239,10 @@ class Connection:
             )
         return int(found[0]["count(*)"])
 
-    def search(
-        self, queries: NDArray[Any], k: int, width: int, vectors: StoredVectors
-    ) -> Rows | None:
+    def search(self, queries: NDArray[Any], k: int, width: int, vectors: StoredVectors) -> Rows:
         """Return the nearest rows (Q, K) that Milvus finds, -1 where there are fewer.
 
-        Return None where the collection is gone, because a writer has replaced this version.
+        There are none where the collection is gone, because a writer has replaced this version.
         """
         packed = vectors.similarity == "hamming"
         parameters = {"metric_type": METRICS[vectors.similarity]}
@@ -268,14 +265,14 @@ class Connection:
                 except _library().MilvusException:
                     if self.client.has_collection(self.collection, timeout=CALL_SECONDS):
                         raise
-                    return None
+                    return rows
             for number, hits in enumerate(answer, start):
                 rows[number, : len(hits.ids)] = hits.ids
         return rows
 
     def drop(self) -> None:
-        """Drop the collection, if it is there."""
-        with _explaining(self.place, "dropping a collection"):
+        """Drop the collection, if it is there; raise `BadInput` where Milvus does not answer."""
+        with _explaining(self.place, "dropping a collection", BadInput):
             self.client.drop_collection(self.collection, timeout=CALL_SECONDS)
 
 
@@ -375,12 +372,12 @@ def _failures() -> tuple[type[Exception], ...]:
 
 
 @contextmanager
-def _explaining(place: str, task: str) -> Iterator[None]:
-    """Raise `RuntimeError` with the place and the remedy where a call fails or takes too long."""
+def _explaining(place: str, task: str, kind: type[Exception] = RuntimeError) -> Iterator[None]:
+    """Raise an error with the place and the remedy where a call fails or takes too long."""
     try:
         yield
     except _failures() as error:
-        raise RuntimeError(
+        raise kind(
             f"Milvus at {place} failed at {task}: {_reason(error)}; see that it runs and has room,"
             " and try again"
         ) from error

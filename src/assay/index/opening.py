@@ -4,10 +4,9 @@ from pathlib import Path
 
 import numpy as np
 
-from assay.errors import BadInput
 from assay.index.backends import Mask, StoredVectors
 from assay.index.calibration import Calibration
-from assay.index.manifest import ALIVE, MAKE_AGAIN, VECTORS, Manifest
+from assay.index.manifest import ALIVE, VECTORS, DamagedIndex, Manifest
 from assay.npz import read_npy
 
 
@@ -17,11 +16,11 @@ def open_vectors(folder: Path, manifest: Manifest) -> StoredVectors:
     try:
         rows = read_npy(path, mapped=manifest.rows > 0)
     except ValueError as error:
-        raise BadInput(f"{path} cannot be read: {error}{MAKE_AGAIN}") from None
+        raise DamagedIndex(f"{path} cannot be read: {error}") from None
     if rows.shape != (manifest.rows, manifest.width) or rows.dtype != manifest.dtype:
-        raise BadInput(
+        raise DamagedIndex(
             f"{path} is {rows.dtype} of shape {rows.shape}, not {manifest.dtype} of shape"
-            f" ({manifest.rows}, {manifest.width}): the index was altered{MAKE_AGAIN}"
+            f" ({manifest.rows}, {manifest.width}): the index was altered"
         )
     return StoredVectors(rows, manifest.similarity)
 
@@ -34,9 +33,9 @@ def open_alive(folder: Path, manifest: Manifest) -> Mask | None:
     try:
         alive = read_npy(path, mapped=False)
     except ValueError as error:
-        raise BadInput(f"{path} cannot be read: {error}{MAKE_AGAIN}") from None
+        raise DamagedIndex(f"{path} cannot be read: {error}") from None
     if alive.dtype != np.bool_ or alive.shape != (manifest.rows,):
-        raise BadInput(f"{path} is not a mask of {manifest.rows} rows{MAKE_AGAIN}")
+        raise DamagedIndex(f"{path} is not a mask of {manifest.rows} rows")
     alive.flags.writeable = False
     return alive
 

@@ -77,16 +77,20 @@ class Plan:
             old = {} if present is None or row < 0 else present.words.get(row, {})
             own = {**_others(old, samples.columns), **words[number]}
             if row >= 0 and before == content:
-                described.update({row: own} if own != old else {})
-                unchanged += own == old
+                if own != old:
+                    described[row] = own
+                else:
+                    unchanged += 1
                 continue
-            dead.extend([row] if row >= 0 else [])
+            if row >= 0:
+                dead.append(row)
             new.append(number)
             sources.append(by_content.get(content, -1))
             entries.append(Entry(id_, content, own))
         changed, given = len(dead), set(samples.ids)
         missing = [row for row, id_, _ in images if id_ not in given and _in_scope(id_, samples)]
-        dead.extend(missing if prune else [])
+        if prune:
+            dead.extend(missing)
         return cls(
             np.array(new, dtype=np.int64),
             np.array(sources, dtype=np.int64),

@@ -1,4 +1,6 @@
-"""How well a back end finds what exact search finds, measured on a sample after each build.
+"""How well a search by a back end finds what exact search finds, measured after each build.
+
+A search is that of `nearest_by`: exact for queries for which a back end finds too few rows.
 
 Shapes: S sampled rows, K matches, D dims, B bytes of packed bits.
 """
@@ -10,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.index.scan import Scan
-from assay.index.scoring import Scores, prepare, score_candidates, score_pairs
+from assay.index.scan import Scan, nearest_by
+from assay.index.scoring import Scores, prepare, score_pairs
 from assay.index.vectors import Mask, Rows, StoredVectors
 from assay.progress import Progress, silent
 from assay.records.codec import Record
@@ -22,7 +24,7 @@ if TYPE_CHECKING:
 WANTED = 0.95
 """Recall that is good enough, so that a search need not try harder."""
 
-QUERIES, K, AT_ONCE = 1000, 10, 100
+QUERIES, K = 1000, 10
 
 STAGE = "measuring recall"
 
@@ -61,7 +63,7 @@ def measure(
 
     Recall@10 is over new queries: sampled rows, each moved in a random direction by its distance to
     its nearest other row. A stored row itself is easier to find, and so are its neighbours: a graph
-    has links to it and from it. Measured beside queries that were held out (30,000 x 128, links 16,
+    has links to it and from it. Compared with queries that were held out (30,000 x 128, links 16,
     efforts 16 to 256): on clustered vectors the recall of moved rows was right within 0.005, that
     of rows as they are was up to 0.03 too high; on random vectors it was too high by 0.05 to 0.14,
     that of rows as they are by 0.06 to 0.38. A row counts as found where its score reaches the
@@ -86,37 +88,20 @@ def measure(
     scan = Scan(vectors)
     stored = vectors.read(sample_S)
     moved = _moved(scan, stored, alive, draw)
-    best_SK = score_candidates(vectors, moved, scan.nearest(moved, K, alive), K)[1]
-    least_S = best_SK[:, min(K, len(rows)) - 1]
+    k = min(K, len(rows))
+    exact = scan.nearest(moved, k, alive)[:, -1]
+    least_S = score_pairs(vectors, moved, np.arange(len(moved)), exact)
     efforts: Sequence[int | None] = backend.efforts or (None,)
     for number, effort in enumerate(efforts):
-        scores_SK = _search(backend, vectors, moved, alive, effort)
-        recall = float((scores_SK >= least_S[:, None]).mean() * K / min(K, len(rows)))
+        scores_SK = nearest_by(backend, scan, moved, k, alive, effort)[1]
+        recall = float((scores_SK >= least_S[:, None]).mean())
         progress(STAGE, number + 1, len(efforts) + 1)
         if recall >= wanted:
             break
     own_S = score_pairs(vectors, stored, np.arange(len(sample_S)), sample_S)
-    itself_S = _search(backend, vectors, stored, alive, effort)[:, 0] >= own_S
+    itself_S = nearest_by(backend, scan, stored, k, alive, effort)[1][:, 0] >= own_S
     progress(STAGE, len(efforts) + 1, len(efforts) + 1)
     return Quality(recall, float(itself_S.mean()), len(sample_S), effort)
-
-
-def _search(
-    backend: "Backend",
-    vectors: StoredVectors,
-    queries: NDArray[Any],
-    alive: Mask | None,
-    effort: int | None,
-) -> Scores:
-    """Return the scores (S, K) of what the back end finds, best first."""
-    parts = [queries[start : start + AT_ONCE] for start in range(0, len(queries), AT_ONCE)]
-    found = [backend.candidates(part, K, alive, effort) for part in parts]
-    return np.concatenate(
-        [
-            score_candidates(vectors, part, rows, K)[1]
-            for part, rows in zip(parts, found, strict=True)
-        ]
-    )
 
 
 def _moved(

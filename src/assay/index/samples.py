@@ -49,8 +49,12 @@ class SamplesToIndex:
 
     @property
     def label(self) -> str | None:
-        """The column that says what class an image is of, if there is one."""
-        return next((name for name in (CLASS, FOLDER) if name in self.columns), None)
+        """The column that says what class an image is of, if there is one.
+
+        Folders of photos may be years or events, so they count as classes only where they are asked
+        for.
+        """
+        return CLASS if CLASS in self.columns else None
 
 
 def find_to_index(
@@ -82,7 +86,7 @@ def find_to_index(
         given, folder = find_vectors(path), None
     else:
         given = find_samples(images, takes, inputs, progress, skip_broken=skip_broken, remedy=SKIP)
-        folder = _common_folder(given.files)
+        folder = Path(given.source) if given.source else _common_folder(given.files)
     home = folder if root is None else root.expanduser().resolve()
     if given.files and home is not None and folder is not None:
         found = _named(given, [_below(file, home) for file in given.files], home)
@@ -144,9 +148,9 @@ def _named(given: GivenSamples, ids: Sequence[str], root: Path | None) -> Sample
             )
     words = tuple(
         {
-            column: unicodedata.normalize("NFC", str(values[row]))
+            column: unicodedata.normalize("NFC", str(values[row])).strip()
             for column, values in given.words.items()
-            if str(values[row])
+            if str(values[row]).strip()
         }
         for row in rows.tolist()
     )

@@ -4,19 +4,23 @@ Products are computed in single precision. Rows whose products come within the r
 query's k-th best are scored again in double precision, so that the result is that of a loop over
 all rows in double precision. Memory does not grow with the number of rows.
 
-Shapes: N stored rows, Q queries, R rows of a block, P pairs kept, D dims, B bytes, W words.
+Shapes: N stored rows, Q queries, K matches, C candidates, R rows of a block, P pairs kept, D dims,
+B bytes, W words.
 """
 
 import math
 import threading
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.index.scoring import differing, score_pairs
+from assay.index.scoring import Scores, differing, score_candidates, score_pairs
 from assay.index.vectors import Mask, Rows, StoredVectors
+
+if TYPE_CHECKING:
+    from assay.index.backends import Backend
 
 Floats = NDArray[np.float32]
 
@@ -76,9 +80,7 @@ class Scan:
             return found
         if self.vectors.similarity == "hamming" and len(queries) >= MANY:
             return _nearest_bits(self.vectors.rows, queries, k, rows)
-        size = max(1, min(QUERIES, PLACES // k))
-        for start in range(0, len(queries), size):
-            part = slice(start, start + size)
+        for part in _portions(len(queries), k):
             found[part] = self._search(queries[part], k, rows)
         return found
 
@@ -145,6 +147,61 @@ class Scan:
         # Products of tiny numbers vanish.
         error_Q += self.vectors.width * float(np.finfo(np.float32).tiny) * (lengths_Q > 0)
         return np.asarray(2 * error_Q, dtype=np.float32)
+
+
+def nearest_by(
+    backend: "Backend",
+    scan: Scan,
+    queries: NDArray[Any],
+    k: int,
+    allowed: Mask | None,
+    effort: int | None,
+) -> tuple[Rows, Scores]:
+    """Return the k nearest rows (Q, K) that a back end finds, best first, and their scores.
+
+    Queries are searched in portions, so that memory does not grow with their number.
+
+    Args:
+        backend: an opened back end.
+        scan: exact search of the same vectors, for queries for which it finds too few.
+        queries: prepared as the stored vectors are.
+        k: matches of a query, of which there are as many allowed rows at least.
+        allowed: which rows may be found; None: all.
+        effort: how hard the back end tries.
+    """
+    rows_QK = np.empty((len(queries), k), dtype=np.int64)
+    scores_QK = np.empty((len(queries), k))
+    for part in _portions(len(queries), k):
+        some = queries[part]
+        found = completed(backend.candidates(some, k, allowed, effort), some, k, scan, allowed)
+        rows_QK[part], scores_QK[part] = score_candidates(scan.vectors, some, found, k)
+    return rows_QK, scores_QK
+
+
+def completed(found: Rows, queries: NDArray[Any], k: int, scan: Scan, allowed: Mask | None) -> Rows:
+    """Return candidates (Q, C), with the k nearest rows for queries that have fewer than k of them.
+
+    >>> scan = Scan(StoredVectors(np.eye(3, dtype=np.float32), "cosine"))
+    >>> completed(np.array([[2, 1], [0, -1]]), np.eye(2, 3, dtype=np.float32), 2, scan, None)
+    array([[2, 1],
+           [1, 0]])
+    """
+    short = np.flatnonzero((found >= 0).sum(axis=1) < k)
+    if not len(short):
+        return found
+    exact = scan.nearest(queries[short], k, allowed)
+    wide = np.full((len(found), max(found.shape[1], exact.shape[1])), -1, dtype=np.int64)
+    wide[:, : found.shape[1]] = found
+    wide[short] = -1
+    wide[short, : exact.shape[1]] = exact
+    return wide
+
+
+def _portions(queries: int, k: int) -> Iterator[slice]:
+    """Yield the queries that are searched at once for k matches each."""
+    size = max(1, min(QUERIES, PLACES // max(1, k)))
+    for start in range(0, queries, size):
+        yield slice(start, min(start + size, queries))
 
 
 class _Kept:

@@ -1,7 +1,8 @@
 """The nearest rows of queries, among those that pass a filter. Shapes: Q queries, K matches."""
 
+import threading
+from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from functools import lru_cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,8 +14,10 @@ from assay.index.backends.exact import Exact
 from assay.index.catalog import Catalog
 from assay.index.scoring import Scores, score_candidates
 
-FILTERS = 64
-"""Filters of which the rows are remembered."""
+REMEMBERED = 1 << 26
+"""Bytes of masks of filters that are kept."""
+
+_Filter = tuple[tuple[str, tuple[str, ...]], ...]
 
 Where = Mapping[str, Sequence[str]]
 """Which images may be found: by column of metadata, the words of which an image has one."""
@@ -66,7 +69,8 @@ class Searcher:
         self.vectors, self.alive, self.catalog = vectors, alive, catalog
         self.backend, self.effort = backend, effort
         self._exact = Exact().open(Path(), vectors)
-        self._passing = lru_cache(maxsize=FILTERS)(self._rows_that_pass)
+        self._passing: OrderedDict[_Filter, Mask | None] = OrderedDict()
+        self._turn = threading.Lock()
 
     def nearest(self, queries: NDArray[Any], k: int, where: Where | None = None) -> Nearest:
         """Return the k nearest rows that pass a filter, or all where fewer do."""
@@ -85,13 +89,22 @@ class Searcher:
 
     def allowed(self, where: Where | None) -> Mask | None:
         """Return which rows may be found; None: all of them."""
-        wanted = sorted((where or {}).items())
-        return self._passing(tuple((column, tuple(words)) for column, words in wanted))
-
-    def _rows_that_pass(self, where: tuple[tuple[str, tuple[str, ...]], ...]) -> Mask | None:
-        if not where:
+        wanted = tuple((column, tuple(words)) for column, words in sorted((where or {}).items()))
+        if not wanted:
             return self.alive
-        allowed = self.catalog.where(dict(where), len(self.vectors))
+        with self._turn:
+            if wanted in self._passing:
+                self._passing.move_to_end(wanted)
+                return self._passing[wanted]
+        found = self._rows_that_pass(dict(wanted))
+        with self._turn:
+            self._passing[wanted] = found
+            while len(self._passing) * len(self.vectors) > REMEMBERED:
+                self._passing.popitem(last=False)
+        return found
+
+    def _rows_that_pass(self, where: Where) -> Mask:
+        allowed = self.catalog.where(where, len(self.vectors))
         if self.alive is not None:
             allowed &= self.alive
         allowed.flags.writeable = False

@@ -6,7 +6,7 @@ from typing import get_type_hints
 
 from assay.errors import BadInput
 from assay.index.backends import Backend, backends
-from assay.index.manifest import MAKE_AGAIN, Manifest
+from assay.index.manifest import DamagedIndex, Manifest
 from assay.protocols import Similarity
 from assay.space import Value, read_number, read_whole
 
@@ -65,4 +65,4 @@ def settled_backend(manifest: Manifest) -> Backend:
     try:
         return backends[manifest.backend](**manifest.settings)
     except TypeError as error:
-        raise BadInput(f"{manifest.backend} has no such settings ({error}){MAKE_AGAIN}") from None
+        raise DamagedIndex(f"{manifest.backend} has no such settings ({error})") from None

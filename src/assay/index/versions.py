@@ -6,10 +6,11 @@ writer removes. Rows that were given up are left in place while they are few.
 """
 
 import os
+import re
 import secrets
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -18,8 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput, check_utf8
-from assay.files import DEAD, lock_now, names_in, new_folder, remove_drafts_in
-from assay.index.backends import Mask, Rows, StoredVectors, backends
+from assay.files import DEAD, DRAFT, lock_now, new_folder, read_bytes, remove_drafts_in
+from assay.index.backends import Backend, Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.catalog import Catalog, Entry, drafting
 from assay.index.manifest import (
     ALIVE,
@@ -27,8 +28,10 @@ from assay.index.manifest import (
     CATALOG,
     LOCK,
     MODELS,
+    PENDING,
     VECTORS,
     VERSIONS,
+    DamagedIndex,
     Manifest,
     check_sizes,
     folder_of,
@@ -37,10 +40,17 @@ from assay.index.manifest import (
     sums_of,
 )
 from assay.index.opening import open_alive, open_vectors
-from assay.index.recall import measure
+from assay.index.recall import Quality, measure
+from assay.index.scoring import prepare
 from assay.index.settings import settled_backend
 from assay.npz import write_npy
 from assay.progress import Progress
+
+OURS = b"the lock of an image index of Assay\n"
+"""Content of the file of the lock, by which a folder without a finished index is known."""
+
+VERSION_NAME, MODEL_NAME = re.compile(r"v\d{6,}"), re.compile(r"[0-9a-f]{64}")
+"""Names of the folders of versions and of models; nothing else is ever removed."""
 
 MOST_DEAD = 0.2
 """Share of the rows above which those that were given up are removed and all are numbered anew."""
@@ -65,13 +75,12 @@ class Present:
         manifest = read_manifest(root)
         check_sizes(root, manifest)
         folder = root / manifest.folder
-        catalog = Catalog(folder / CATALOG)
         words: dict[int, dict[str, str]] = {}
-        for column in catalog.columns:
-            for row, word in catalog.words(column).items():
-                words.setdefault(row, {})[column] = word
-        images = tuple(catalog.images())
-        catalog.close()
+        with closing(Catalog(folder / CATALOG)) as catalog:
+            for column in catalog.columns:
+                for row, word in catalog.words(column).items():
+                    words.setdefault(row, {})[column] = word
+            images = tuple(catalog.images())
         alive = open_alive(folder, manifest)
         return cls(root, manifest, open_vectors(folder, manifest), alive, images, words)
 
@@ -112,16 +121,28 @@ def writing(out: Path, *, new: bool = True) -> Iterator[Path]:
         read_manifest(out)
     if out.exists() and not out.is_dir():
         raise BadInput(f"--out {out} is a file; give the folder of an index")
-    known = is_index(out) or (out / LOCK).exists()
-    if out.is_dir() and not known and names_in(out):
+    if out.is_dir() and any(out.iterdir()) and not _is_ours(out):
         raise BadInput(
             f"--out {out} holds files and is no index; give another folder, or an empty one"
         )
+    for name in (VERSIONS, MODELS, PENDING, LOCK):
+        if (out / name).is_symlink():
+            raise BadInput(
+                f"{out / name} is a link, and an index holds none: what it leads to would be"
+                " changed; remove it"
+            )
+    created = not out.exists()
     out.mkdir(parents=True, exist_ok=True)
     try:
         with lock_now(out / LOCK):
+            _mark(out / LOCK)
             _clean(out)
-            yield out
+            try:
+                yield out
+            except BaseException:
+                if created and [path.name for path in out.iterdir()] == [LOCK]:
+                    shutil.rmtree(out, ignore_errors=True)
+                raise
             _clean(out)
     except BlockingIOError:
         raise BadInput(
@@ -130,22 +151,49 @@ def writing(out: Path, *, new: bool = True) -> Iterator[Path]:
         ) from None
 
 
+def _is_ours(out: Path) -> bool:
+    """Return whether a folder is an index, or one that was begun here and never finished."""
+    if is_index(out):
+        return True
+    lock = out / LOCK
+    return lock.is_file() and read_bytes(lock)[: len(OURS)] == OURS
+
+
+def _mark(lock: Path) -> None:
+    """Write into the file of the lock, which is held, that the folder is to become an index."""
+    if not lock.stat().st_size:
+        lock.write_bytes(OURS)
+
+
 def _clean(root: Path) -> None:
-    """Remove drafts of killed writers, and versions and models that are not the present ones."""
+    """Remove drafts of killed writers, and versions and models that are not the present ones.
+
+    Of a damaged index nothing is removed, until it is made again.
+    """
     remove_drafts_in(root)
-    manifest = read_manifest(root) if is_index(root) else None
+    try:
+        manifest = read_manifest(root) if is_index(root) else None
+    except DamagedIndex:
+        return
     present = None if manifest is None else root / manifest.folder
-    for folder in _folders_in(root / VERSIONS):
+    for folder in _folders_in(root / VERSIONS, VERSION_NAME):
         if folder != present:
             _discard(folder, present)
-    for folder in _folders_in(root / MODELS):
+    for folder in _folders_in(root / MODELS, MODEL_NAME):
         if manifest is None or folder.name != manifest.model.print:
             _discard(folder, present)
 
 
-def _folders_in(folder: Path) -> list[Path]:
-    """Return what is in a folder, drafts too; nothing where there is no such folder."""
-    return sorted(folder.iterdir()) if folder.is_dir() else []
+def _folders_in(folder: Path, name: re.Pattern[str]) -> list[Path]:
+    """Return the folders in a folder that a writer made, drafts too, by their names; no links."""
+    inside = sorted(folder.iterdir()) if folder.is_dir() else []
+    return [
+        path
+        for path in inside
+        if path.is_dir()
+        and not path.is_symlink()
+        and (name.fullmatch(path.name) or path.name.startswith((DRAFT, DEAD)))
+    ]
 
 
 def _discard(folder: Path, present: Path | None) -> None:
@@ -155,7 +203,7 @@ def _discard(folder: Path, present: Path | None) -> None:
     """
     try:
         forget(folder / BACKEND, present)
-    except BadInput:
+    except (BadInput, RuntimeError):
         return
     if not folder.name.startswith(DEAD):
         folder = folder.rename(folder.with_name(f"{DEAD}{folder.name}-{secrets.token_hex(4)}"))
@@ -165,7 +213,7 @@ def _discard(folder: Path, present: Path | None) -> None:
 def forget(structure: Path, present: Path | None) -> None:
     """Remove what a structure keeps outside of the index, whichever back end wrote it.
 
-    Raise `BadInput` where a server cannot be reached.
+    Raise `BadInput` or `RuntimeError` where a server cannot be reached.
     """
     if structure.is_dir():
         for kind in backends.values():
@@ -191,10 +239,10 @@ def place_version(
     if not compact:
         alive[:before] = was_alive
     mask = None if alive.all() else alive
-    version = base.version + 1
+    version = _next_version(root, base.version)
     same_rows = present is not None and not compact
     chosen = settled_backend(base)
-    with new_folder(root / folder_of(version)) as draft:
+    with new_folder(root / folder_of(version)) as draft, _forgetting(draft / BACKEND, root):
         _write_vectors(draft / VECTORS, present, kept, change.vectors, base, same_rows, progress)
         stored = open_vectors(draft, replace(base, rows=rows))
         write_npy(draft / ALIVE, alive)
@@ -212,21 +260,12 @@ def place_version(
             draft / BACKEND,
             stored,
             mask,
-            root / present.manifest.folder / BACKEND if extends and present else None,
-            before if extends else 0,
+            Earlier(root / present.manifest.folder / BACKEND, before)
+            if extends and present
+            else None,
             progress,
         )
-        quality = None
-        if not chosen.is_exact and alive.any():
-            opened = chosen.open(draft / BACKEND, stored)
-            try:
-                quality = measure(opened, stored, mask, progress=progress)
-            except BaseException:
-                with suppress(BadInput):
-                    forget(draft / BACKEND, _present_folder(root))
-                raise
-            finally:
-                opened.close()
+        quality = _measured(chosen, draft / BACKEND, stored, mask, progress)
         manifest = replace(
             base,
             version=version,
@@ -242,8 +281,32 @@ def place_version(
     return manifest
 
 
-def _present_folder(root: Path) -> Path | None:
-    return root / read_manifest(root).folder if is_index(root) else None
+@contextmanager
+def _forgetting(structure: Path, root: Path) -> Iterator[None]:
+    """Remove what a structure keeps outside of the index, where the block does not end well."""
+    try:
+        yield
+    except BaseException:
+        present = root / read_manifest(root).folder if is_index(root) else None
+        with suppress(BadInput, RuntimeError):
+            forget(structure, present)
+        raise
+
+
+def _measured(
+    backend: Backend, folder: Path, stored: StoredVectors, mask: Mask | None, progress: Progress
+) -> Quality | None:
+    """Return the recall of a structure; None where it is exact, or there is nothing to find."""
+    if backend.is_exact or not len(stored) or (mask is not None and not mask.any()):
+        return None
+    with closing(backend.open(folder, stored)) as opened:
+        return measure(opened, stored, mask, progress=progress)
+
+
+def _next_version(root: Path, last: int) -> int:
+    """Return a number above those of all versions, those that a killed writer left among them."""
+    left = [folder.name for folder in _folders_in(root / VERSIONS, VERSION_NAME)]
+    return 1 + max([last, *(int(name[1:]) for name in left if VERSION_NAME.fullmatch(name))])
 
 
 def _label(label: str | None, columns: Sequence[str]) -> str | None:
@@ -286,7 +349,10 @@ def _write_vectors(
     for start in range(0, len(kept), step):
         assert old is not None
         part = kept[start : start + step]
-        rows[start : start + len(part)] = old[part]
+        found = old[part]
+        if found.dtype != base.dtype:  # to half precision, which may not hold them
+            found = prepare(found, base.similarity, base.dtype.type)
+        rows[start : start + len(part)] = found
         progress("writing vectors", start + len(part), shape[0])
     rows[len(kept) :] = new
     rows.flush()

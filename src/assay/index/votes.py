@@ -32,6 +32,9 @@ from assay.index.matches import Found, Match
 EQUAL = 1e-9
 """Relative difference of sums of weights below which they are equal: that of rounding."""
 
+LEAST_SHARE = 0.5
+"""Part of the vote with which a word wins."""
+
 
 @dataclass(frozen=True)
 class Vote:
@@ -60,12 +63,10 @@ class _Voter:
 
     Args:
         score: its score.
-        confidence: its confidence.
         words: the words of its copies, which differ where they contradict each other.
     """
 
     score: float
-    confidence: float | None
     words: tuple[str, ...]
 
 
@@ -74,9 +75,7 @@ def vote(
     column: str,
     *,
     neighbours: int,
-    min_score: float | None = None,
-    min_confidence: float | None = None,
-    min_share: float = 0.5,
+    min_score: float = -math.inf,
     contents: Mapping[str, str] | None = None,
 ) -> Vote:
     """Return what the nearest images say that a query shows, by their words in a column.
@@ -84,48 +83,33 @@ def vote(
     The voters are the nearest images that have a word in the column, as many as `neighbours` and
     those as similar as the last of them. Matches without a word neither vote nor take a place.
     Copies of an image share one vote, so that an image that was stored ten times does not outvote
-    all others. Voters below the least score or confidence lose their vote. The word with the
-    greatest sum of weights wins; of equal sums the one with the most similar image; if that is the
-    same too, the answer is unknown. So the order of equally similar matches decides nothing.
+    all others. Voters below the least score lose their vote. The word with the greatest sum of
+    weights wins; of equal sums the one with the most similar image. If that is the same too, or the
+    word has less than half of the vote, the answer is unknown. So the order of equally similar
+    matches decides nothing.
 
     Args:
         found: matches of the query. There should be more than `neighbours`: those after the voters
             give the zero point, and copies take places.
         column: the column of metadata.
         neighbours: number of voters.
-        min_score: the least score of a voter.
-        min_confidence: the least confidence of a voter.
-        min_share: the least part of the vote with which a word wins.
+        min_score: the least score of a voter; infinite where no score is enough.
         contents: hash of the content of each match, by id, by which copies are known; a match that
             is not in it has no copies.
     """
-    _check(found, neighbours, min_confidence, min_share)
+    if neighbours < 1:
+        raise BadInput(f"a vote needs at least 1 neighbour, and {neighbours} were asked for")
     voters, zero = _ballot(found.matches, column, neighbours, contents or {})
     if not voters:
         return Vote(None, why=f"no match has a word in the column {column}")
-    least = -math.inf if min_score is None else min_score
-    surest = 0.0 if min_confidence is None else min_confidence
-    kept = [
-        voter
-        for voter in voters
-        if voter.score >= least and (min_confidence is None or (voter.confidence or 0.0) >= surest)
-    ]
-    if not kept:
-        return Vote(None, why=_too_unlike(voters, min_score, min_confidence))
-    return _count(kept, _weights([voter.score for voter in kept], zero), min_share)
-
-
-def _check(found: Found, neighbours: int, min_confidence: float | None, min_share: float) -> None:
-    if neighbours < 1:
-        raise BadInput(f"a vote of {neighbours} neighbours was asked for; ask for at least 1")
-    if not 0 <= min_share <= 1:
-        raise BadInput(f"the least share of a vote is given as {min_share:g}; give 0 to 1")
-    if min_confidence is not None and any(match.confidence is None for match in found.matches):
-        raise BadInput(
-            f"a least confidence of {min_confidence:g} was asked for, and the index is not"
-            " calibrated, so that matches have none; run `assay calibrate` first, or give a least"
-            " score"
-        )
+    kept = [voter for voter in voters if voter.score >= min_score]
+    if kept:
+        return _count(kept, _weights([voter.score for voter in kept], zero))
+    if min_score == math.inf:
+        return Vote(None, why="no score reaches the wanted precision")
+    best = voters[0].score
+    why = f"the most similar image has a score of {best:.3f}, below {min_score:g}"
+    return Vote(None, why=why)
 
 
 def _ballot(
@@ -143,7 +127,6 @@ def _ballot(
     images = [
         _Voter(
             max(match.score for match in same),
-            max((match.confidence for match in same if match.confidence is not None), default=None),
             tuple(match.words[column] for match in same),
         )
         for same in copies.values()
@@ -161,7 +144,7 @@ def _weights(scores: Sequence[float], zero: float) -> list[float]:
     return [(score - zero) / span if span > 0 else 1.0 for score in scores]
 
 
-def _count(voters: Sequence[_Voter], weights: Sequence[float], min_share: float) -> Vote:
+def _count(voters: Sequence[_Voter], weights: Sequence[float]) -> Vote:
     parts: dict[str, list[float]] = defaultdict(list)
     best: dict[str, float] = defaultdict(lambda: -math.inf)
     for voter, weight in zip(voters, weights, strict=True):
@@ -179,8 +162,8 @@ def _count(voters: Sequence[_Voter], weights: Sequence[float], min_share: float)
     why = ""
     if len(nearest) > 1:
         why = f"{' and '.join(sorted(nearest))} have the same vote and are equally similar"
-    elif share < min_share and not math.isclose(share, min_share, rel_tol=EQUAL):
-        why = f"{first} has {share:.0%} of the vote, less than {min_share:.0%}"
+    elif share < LEAST_SHARE and not math.isclose(share, LEAST_SHARE, rel_tol=EQUAL):
+        why = f"{first} has {share:.0%} of the vote, less than {LEAST_SHARE:.0%}"
     second = next((word for word in others if sums[word] > 0), None)
     return Vote(
         label=None if why else first,
@@ -190,16 +173,3 @@ def _count(voters: Sequence[_Voter], weights: Sequence[float], min_share: float)
         voters=len(voters),
         why=why,
     )
-
-
-def _too_unlike(
-    voters: Sequence[_Voter], min_score: float | None, min_confidence: float | None
-) -> str:
-    """Return why no voter is left."""
-    best = max(voter.score for voter in voters)
-    if min_score is not None and best < min_score:
-        return f"the most similar image has a score of {best:.3f}, below {min_score:g}"
-    surest = max(voter.confidence or 0.0 for voter in voters)
-    if min_confidence is not None and surest < min_confidence:
-        return f"the highest confidence of a match is {surest:.0%}, below {min_confidence:.0%}"
-    return "no match has both the least score and the least confidence that were asked for"

@@ -21,9 +21,6 @@ from assay.tables import Comparison, answer, comparisons, method_to_train
 from assay.tables.studies import has_ended
 from assay.tables.table import named, percent, together
 
-UNDECIDED = "Undecided"
-"""First word of an answer that leaves open whether a method is better than the baseline."""
-
 AGAIN = "run the same `assay bench` again: it writes the model from its run"
 """The remedy for a model folder that is missing or damaged."""
 
@@ -37,7 +34,8 @@ class Winner:
         method: its method, or the baseline where no method is better.
         why: the bench's answer, in its own words.
         settled: whether the bench tells the method from all others.
-        warning: which methods it does not tell apart, where it is not settled.
+        warning: which methods are not shown to differ, where it is not settled, and the pairs on
+            which single and concatenated models disagree.
         note: which of the models of its study it is, and their scores.
     """
 
@@ -72,7 +70,10 @@ def find_winner(store: Path, *, data: str | None = None) -> Winner:
         method=method,
         why=why,
         settled=settled,
-        warning=None if settled else _warning(opened, comparison, method, rivals),
+        warning=_joined(
+            None if settled else _warning(opened, comparison, method, rivals),
+            answer(comparison).disagreements,
+        ),
         note=_note(comparison, record, takes_vectors=takes_vectors),
     )
 
@@ -134,7 +135,7 @@ def _check_finished(store: Store, comparison: Comparison) -> None:
 
 
 def _choose_method(comparison: Comparison) -> tuple[str, str, Sequence[str], bool]:
-    """Return the method, why, the methods that it is not told from, and whether it is settled.
+    """Return the method, why, the methods that are not shown to differ, and whether it is settled.
 
     It is that of `assay train --final`, except that a baseline can be indexed with and not trained:
     it is the baseline where the answer is to keep it, and where the answer is undecided and the
@@ -144,15 +145,19 @@ def _choose_method(comparison: Comparison) -> tuple[str, str, Sequence[str], boo
     method, why, settled = method_to_train(comparison)
     if found.use is not None or found.over is None:
         return method, why, found.alike, settled
-    undecided = found.sentence.startswith(UNDECIDED)
     order = comparison.by_mean(found.setting)
-    if not undecided or order.index(found.over) < order.index(method):
-        return found.over, why, found.alike, not undecided
+    if not found.undecided or order.index(found.over) < order.index(method):
+        return found.over, why, found.alike, not found.undecided
     return method, why, [name for name in (found.over, *found.alike) if name != method], False
 
 
+def _joined(warning: str | None, disagreements: Sequence[str]) -> str | None:
+    """Return the pairs on which single and concatenated models disagree, and the warning."""
+    return "; ".join([*disagreements, *([warning] if warning else [])]) or None
+
+
 def _warning(store: Store, comparison: Comparison, method: str, rivals: Sequence[str]) -> str:
-    """Return which methods the bench does not tell from the winner, and how to take another."""
+    """Return which methods are not shown to differ from the winner, and how to take another."""
     if not rivals:
         return f"the bench has nothing to compare {method} with, so it may not be the best"
     scores = [f"{name} ({_score(comparison, name)})" for name in rivals]

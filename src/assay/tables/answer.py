@@ -1,7 +1,7 @@
 """The answer: which method to use, by how much it is better, and which methods may be as good."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from assay.records.benches import AS_IS
 from assay.records.lines import Setting
@@ -11,6 +11,9 @@ from assay.tables.family import is_settled
 from assay.tables.length import not_converged_clause
 from assay.tables.table import ends, in_points, named, percent
 from assay.tables.verdicts import FORMS, ONE_SEARCH, what_it_takes
+
+UNDECIDED = "Undecided"
+"""First word of an answer that leaves open whether a method is better than the yardstick."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Answer:
         alike: methods that cannot be distinguished from the method to use.
         setting: the form of the models that it is about.
         disagreements: where the other form of the models says something else.
+        undecided: whether a method may still be better than the yardstick by enough to matter.
     """
 
     sentence: str
@@ -35,6 +39,7 @@ class Answer:
     alike: tuple[str, ...]
     setting: Setting
     disagreements: tuple[str, ...] = ()
+    undecided: bool = False
 
 
 def answer(comparison: Comparison, setting: Setting = "separated") -> Answer:
@@ -49,9 +54,7 @@ def answer(comparison: Comparison, setting: Setting = "separated") -> Answer:
             f"By {FORMS[other]} the answer is another one: {there.sentence.rstrip('.')}",
             *apart,
         ]
-    return Answer(
-        found.sentence, found.use, found.over, found.difference, found.alike, setting, tuple(apart)
-    )
+    return replace(found, disagreements=tuple(apart))
 
 
 def answer_in(comparison: Comparison, setting: Setting) -> Answer:
@@ -150,18 +153,19 @@ def _keep(
     if worse:
         parts.append(f"{named(worse)} {'is' if len(worse) == 1 else 'are'} worse")
     sentence = "; ".join(parts) + _caveats(comparison, [yardstick, *trained]) + "."
-    return Answer(sentence, None, yardstick, None, tuple(alike), setting)
+    undecided = what == UNDECIDED
+    return Answer(sentence, None, yardstick, None, tuple(alike), setting, undecided=undecided)
 
 
 def _what_to_do(
     comparison: Comparison, by_method: dict[str, Difference], yardstick: str, alike: Sequence[str]
 ) -> str:
-    """Return `Undecided` where a method may still be better by enough to matter."""
+    """Return `UNDECIDED` where a method may still be better by enough to matter."""
     gains = [_gain(by_method[name], name) for name in alike if name in by_method]
     if len(gains) < len(alike) or any(
         gain.high is None or gain.high > comparison.smallest for gain in gains
     ):
-        return "Undecided"
+        return UNDECIDED
     return (
         "Keep what you have"
         if yardstick == AS_IS and not comparison.random_trunk

@@ -59,8 +59,8 @@ class Admission:
         """
         with self._lock:
             self.check_room()
+            future = self._pool.submit(work)
             self.taken += 1
-        future = self._pool.submit(work)
         future.add_done_callback(self._release)
         try:
             async with asyncio.timeout(seconds) as limit:

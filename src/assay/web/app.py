@@ -14,6 +14,7 @@ from assay.index import Index
 from assay.version import __version__
 from assay.web.asked import read_id
 from assay.web.docs_page import render
+from assay.web.documents import Answer, Facts, Health
 from assay.web.gate import Gate
 from assay.web.guard import Guard
 from assay.web.metrics import TEXT
@@ -21,7 +22,6 @@ from assay.web.openapi import PROBLEMS, SEARCH_BODY, THUMBNAIL_ID, problems
 from assay.web.refusal import Refusal, answer_json
 from assay.web.service import Service
 from assay.web.settings import Settings
-from assay.web.wire import Answer, Facts, Health
 
 STATIC = Path(__file__).parent / "static"
 
@@ -49,6 +49,7 @@ def create_app(open_index: Callable[[], Index], settings: Settings) -> FastAPI:
         watching = asyncio.create_task(service.watch())
         yield
         watching.cancel()
+        await asyncio.wait([watching])
         service.close()
 
     app = FastAPI(

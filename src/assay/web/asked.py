@@ -16,14 +16,17 @@ from assay.web.refusal import Refusal
 
 MOST_RESULTS, MOST_SKIPPED = 200, 9_000
 
-MOST_FIELDS = 300
-"""Fields of the largest form."""
+MOST_FILTERS = 300
+"""Filters of a search."""
 
 LONGEST_TEXT = 4096
 """Characters of the longest id or word."""
 
 IMAGE, ID, K, SKIP, WHERE, PRECISION = "image", "id", "k", "skip", "where", "min_precision"
 FIELDS = (IMAGE, ID, K, SKIP, WHERE, PRECISION)
+
+MOST_FIELDS = MOST_FILTERS + len(FIELDS)
+"""Fields of a form above which it is not read on."""
 
 
 @dataclass(frozen=True)
@@ -156,8 +159,8 @@ def _of_json(body: bytes) -> dict[str, list[Any]]:
     if not isinstance(document, dict):
         raise _wrong("the document is not an object")
     where = document.get(WHERE, [])
-    if not isinstance(where, list) or len(where) > MOST_FIELDS:
-        raise _wrong(f"{WHERE!r} is not a list of at most {MOST_FIELDS} texts")
+    if not isinstance(where, list):
+        raise _wrong(f"{WHERE!r} is not a list of texts")
     single = {name: [one] for name, one in document.items() if name != WHERE and one is not None}
     return {**single, WHERE: where}
 
@@ -168,6 +171,8 @@ def _asked(fields: Mapping[str, list[Any]], image: bytes | None, called: str) ->
             raise _wrong(f"there is no field {name[:40]!r}; the fields are {', '.join(FIELDS)}")
         if name != WHERE and len(values) > 1:
             raise _wrong(f"the field {name!r} is given {len(values)} times")
+    if len(fields.get(WHERE, [])) > MOST_FILTERS:
+        raise _wrong(f"{WHERE!r} is given more than {MOST_FILTERS} times")
     for text in (*fields.get(ID, []), *fields.get(WHERE, [])):
         _check_text(text)
     id_ = next(iter(fields.get(ID, [])), None)

@@ -104,9 +104,9 @@ def _of(content: Document, document: Document) -> Iterator[tuple[str, ...]]:
 def _fields(rows: list[tuple[str, Document, bool, str]]) -> Iterator[tuple[str, ...]]:
     for name, schema, needed, meaning in rows:
         limits = _limits(schema)
-        told = " ".join(part for part in (_words(meaning), limits) if part)
+        text = " ".join(part for part in (_words(meaning), limits) if part)
         star = "" if needed or "default" in schema else " <small>optional</small>"
-        yield f"<code>{escape(name)}</code>{star}", escape(_type(schema)), told
+        yield f"<code>{escape(name)}</code>{star}", escape(_type(schema)), text
 
 
 def _meanings(docstring: str) -> dict[str, str]:

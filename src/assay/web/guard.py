@@ -1,7 +1,8 @@
 """Who may use the service: which hosts and origins a request may name, and the token.
 
-A page of another site can send requests to a service on this machine, from the browser of whoever
-visits it. It cannot choose the headers `Host`, `Origin` and `Sec-Fetch-Site`, which tell.
+A page of another site can send requests to a service on this machine, from the browser of anyone
+who visits it. It cannot choose the headers `Host`, `Origin` and `Sec-Fetch-Site`: they show where a
+request comes from.
 """
 
 import hashlib

@@ -4,7 +4,7 @@ import os
 import threading
 import time
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -23,7 +23,7 @@ class Metrics:
         self._lock = threading.Lock()
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._times: dict[str, list[int]] = {}
-        self._sums: Counter[str] = Counter()
+        self._sums: defaultdict[str, float] = defaultdict(float)
         self._rejected: Counter[str] = Counter()
         self.in_flight = 0
 
@@ -33,7 +33,7 @@ class Metrics:
             self._requests[route, method, status] += 1
             times = self._times.setdefault(route, [0] * (len(BOUNDS) + 1))
             times[bisect_left(BOUNDS, seconds)] += 1
-            self._sums[route] += seconds  # type: ignore[assignment]  # Counter of floats
+            self._sums[route] += seconds
 
     def reject(self, reason: str) -> None:
         """Count a request that was refused."""

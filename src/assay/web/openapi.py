@@ -2,8 +2,8 @@
 
 from typing import Any
 
-from assay.web.asked import LONGEST_TEXT, MOST_FIELDS, MOST_RESULTS, MOST_SKIPPED
-from assay.web.wire import Problem
+from assay.web.asked import LONGEST_TEXT, MOST_FILTERS, MOST_RESULTS, MOST_SKIPPED
+from assay.web.documents import Problem
 
 MEANING = {
     400: "The request cannot be used, such as a file that is no image.",
@@ -52,7 +52,7 @@ _FIELDS = {
     "where": {
         "type": "array",
         "items": {"type": "string", "maxLength": LONGEST_TEXT, "pattern": "^[^=]+=.+$"},
-        "maxItems": MOST_FIELDS - 10,
+        "maxItems": MOST_FILTERS,
         "description": "Filters such as `colour=red`; those of one column are alternatives.",
     },
     "min_precision": {

@@ -8,8 +8,9 @@ from typing import Any
 from fastapi import Response
 
 from assay.errors import BadInput, failed_here
-from assay.index.manifest import MAKE_AGAIN
-from assay.web.wire import Problem
+from assay.index.calibration import TooFew
+from assay.index.manifest import DamagedIndex
+from assay.web.documents import Problem
 
 RETRY_SECONDS = 1
 """When a client may try again that was refused for lack of room."""
@@ -48,11 +49,16 @@ def refusal_of(error: BadInput) -> Refusal:
 
     What is wrong with the machine or with the index is not the client's fault.
     """
-    text = str(error)
-    if failed_here(error) is not None or text.endswith(MAKE_AGAIN):
+    if failed_here(error) is not None or isinstance(error, DamagedIndex):
         return Refusal(500, "the index cannot be searched", "read the log of the service", "failed")
-    what, separator, remedy = text.rpartition("; ")
-    return Refusal(400, what, remedy) if separator else Refusal(400, text, "change the request")
+    if isinstance(error, TooFew):
+        return Refusal(
+            400,
+            "this precision cannot be shown with so few classes as the index was calibrated with",
+            f"ask for a lower precision or for none, or calibrate with more classes: {error}",
+        )
+    what, _, remedy = str(error).rpartition("; ")
+    return Refusal(400, what, remedy) if what else Refusal(400, remedy, "change the request")
 
 
 def answer_json(

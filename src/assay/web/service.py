@@ -13,15 +13,15 @@ from fastapi import Response
 from assay.data.dataset import Pixels
 from assay.data.images import FORMATS
 from assay.errors import BadInput
-from assay.index import Found, Index, Manifest
+from assay.index import Found, Index, Manifest, parse_where
 from assay.web.admission import Admission, Uploads
 from assay.web.asked import MOST_RESULTS, Asked, read_asked
-from assay.web.holder import Holder
+from assay.web.documents import Answer, Column, Facts, Health, ShownMatch, Word
 from assay.web.metrics import Metrics
 from assay.web.pictures import Thumbnails, decode_upload
 from assay.web.refusal import Refusal, answer_json, refusal_of
+from assay.web.served_index import ServedIndex
 from assay.web.settings import MEGA, Settings
-from assay.web.wire import Answer, Column, Facts, Health, ShownMatch, Word
 
 log = logging.getLogger("assay.web")
 
@@ -50,7 +50,7 @@ class Service:
     def __init__(self, open_index: Callable[[], Index], settings: Settings) -> None:
         self.settings = settings
         self.metrics = Metrics()
-        self.holder = Holder(open_index, log.warning)
+        self.index = ServedIndex(open_index, log.warning)
         self.searches = Admission("search", settings.workers, settings.queue)
         self.pictures = Admission("thumbnail", THUMBNAIL_WORKERS, THUMBNAIL_QUEUE)
         self.uploads = Uploads(settings.most_bytes, UPLOADS_TOGETHER)
@@ -69,7 +69,7 @@ class Service:
         )
 
         def search(index: Index) -> Answer:
-            found = _search(index, asked, pixels, _where(asked.where))
+            found = _search(index, asked, pixels, parse_where(asked.where))
             return Answer(
                 asked.called if asked.id is None else asked.id,
                 index.manifest.version,
@@ -91,7 +91,7 @@ class Service:
 
     def facts(self) -> Facts:
         """Return facts about the index, gathered once for each version."""
-        with self.holder.using() as index:
+        with self.index.using() as index:
             if self._facts is not None and self._facts[0] is index.manifest:
                 return self._facts[1]
         self._facts = self._ask(lambda index: (index.manifest, _facts(index, self.settings)))
@@ -99,7 +99,7 @@ class Service:
 
     def health(self) -> Health:
         """Return whether the service works."""
-        with self.holder.using() as index:
+        with self.index.using() as index:
             manifest = index.manifest
         return Health(
             not self.stopping,
@@ -107,7 +107,7 @@ class Service:
             manifest.count,
             Path(manifest.model.name).name,
             manifest.backend,
-            self.holder.problem,
+            self.index.problem,
         )
 
     @property
@@ -116,7 +116,7 @@ class Service:
         return not (self.searches.taken or self.pictures.taken)
 
     def gauges(self) -> dict[str, tuple[str, float]]:
-        """Return what Prometheus is told beside the counts."""
+        """Return the values that Prometheus reads beside the counts."""
         health = self.health()
         return {
             "assay_search_queue_length": ("Searches that wait.", self.searches.waiting),
@@ -136,14 +136,14 @@ class Service:
         while True:
             await asyncio.sleep(REFRESH_SECONDS)
             try:
-                await asyncio.to_thread(self.holder.refresh)
+                await asyncio.to_thread(self.index.refresh)
             except Exception:
                 log.exception("looking for a newer version of the index failed")
 
     def _ask(self, work: Callable[[Index], T]) -> T:
         """Return what `work` returns for the index; raise `Refusal` for what it cannot use."""
         try:
-            return self.holder.search(work)
+            return self.index.search(work)
         except BadInput as error:
             if (refusal := refusal_of(error)).status == 500:
                 log.error("%s", error)
@@ -153,13 +153,13 @@ class Service:
         """Give back threads and files."""
         self.searches.close()
         self.pictures.close()
-        self.holder.close()
+        self.index.close()
 
 
 def _search(
     index: Index, asked: Asked, pixels: Pixels | None, where: Mapping[str, Sequence[str]]
 ) -> Found:
-    """Search for one match more than was asked for: it tells whether there are more."""
+    """Search for one match more than was asked for, which shows whether there are more."""
     wanted = asked.k + 1
     if asked.id is not None:
         if index.entry(asked.id) is None:
@@ -177,21 +177,6 @@ def _search(
     return index.search(
         pixels, wanted, where=where, skip=asked.skip, min_precision=asked.min_precision
     )
-
-
-def _where(filters: Sequence[str]) -> dict[str, list[str]]:
-    """Return the wanted words by column.
-
-    >>> _where(["colour=red", "colour=blue", "make=a=b"])
-    {'colour': ['red', 'blue'], 'make': ['a=b']}
-    """
-    wanted: dict[str, list[str]] = {}
-    for text in filters:
-        column, equals, word = text.partition("=")
-        if not equals:
-            raise Refusal(400, f"'where' has {text[:40]!r}", "write column=word", "bad_request")
-        wanted.setdefault(column, []).append(word)
-    return wanted
 
 
 def _shown(found: Found, k: int) -> list[ShownMatch]:

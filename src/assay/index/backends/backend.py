@@ -6,6 +6,7 @@ A back end only finds candidates. `assay.index.scoring` computes the scores of m
 stored vectors, so that a match has one score whichever back end found it.
 """
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, Self
 
@@ -16,7 +17,20 @@ from assay.progress import Progress
 from assay.protocols import Similarity
 from assay.registry import Registry
 
-__all__ = ["Backend", "Mask", "Rows", "StoredVectors", "backends"]
+__all__ = ["Backend", "Earlier", "Mask", "Rows", "StoredVectors", "backends"]
+
+
+@dataclass(frozen=True)
+class Earlier:
+    """A structure with the same settings over the first rows of an index.
+
+    Args:
+        folder: its folder.
+        rows: how many rows it was built over.
+    """
+
+    folder: Path
+    rows: int
 
 
 class Backend(Protocol):
@@ -44,8 +58,7 @@ class Backend(Protocol):
         folder: Path,
         vectors: StoredVectors,
         alive: Mask | None,
-        before: Path | None,
-        known: int,
+        earlier: Earlier | None,
         progress: Progress,
     ) -> None:
         """Write the files of the structure into an empty folder.
@@ -54,14 +67,17 @@ class Backend(Protocol):
             folder: the folder.
             vectors: all rows.
             alive: which rows may ever be found; None: all. Others may be left out.
-            before: folder of a structure with the same settings over the first `known` rows, which
-                may be extended instead of building all of it again; None: there is none.
-            known: number of rows that the structure in `before` has.
+            earlier: a structure that may be extended instead of building all of it again; None:
+                there is none.
             progress: called with the stage, the rows done and their total.
         """
 
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
-        """Return the structure in a folder, ready to search from several threads at once."""
+        """Return the structure in a folder, ready to search from several threads at once.
+
+        Raise `BadInput` where a file is missing or damaged. The caller has checked that no file was
+        cut short: faiss would read on behind its end, and crash.
+        """
 
     def candidates(
         self, queries: NDArray[Any], k: int, allowed: Mask | None, effort: int | None
@@ -70,8 +86,9 @@ class Backend(Protocol):
         fewer.
 
         Only allowed rows come back, none twice for a query; `allowed` leaves out rows that are not
-        alive, and is None where all rows are alive and allowed. They may be too few, in
-        any order, and more than k: scores decide. Queries are prepared as the stored vectors are.
+        alive, and is None where all rows are alive and allowed. They may be in any order, and more
+        than k: scores decide. A query for which they are fewer than k is searched exactly by the
+        caller, `assay.index.scan.nearest_by`. Queries are prepared as the stored vectors are.
         """
 
     def close(self) -> None:
@@ -81,7 +98,8 @@ class Backend(Protocol):
         """Remove what the structure in `folder` keeps outside of the index, as a server does.
 
         Called before the folder of a version that nobody needs any more is removed; `kept` is the
-        folder of the present version's structure, whose part must stay.
+        folder of the present version's structure, whose part must stay. Raise `BadInput` where a
+        server does not answer, or stops to answer.
         """
 
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, Self
 
 from numpy.typing import NDArray
 
-from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.scan import Scan
 from assay.progress import Progress
 from assay.protocols import Similarity
@@ -29,8 +29,7 @@ class Exact:
         folder: Path,
         vectors: StoredVectors,
         alive: Mask | None,
-        before: Path | None,
-        known: int,
+        earlier: Earlier | None,
         progress: Progress,
     ) -> None:
         """Write nothing: the stored vectors are all that is needed."""

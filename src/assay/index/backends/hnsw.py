@@ -8,7 +8,7 @@ graphs, Malkov and Yashunin 2018, arxiv.org/abs/1603.09320.
 - Equal rows are one node: many copies of an image would link to each other alone, and no walk would
   leave them. Copies of a node are found with it.
 - Nodes that no walk can reach, since no links lead to them, are listed when the graph is built, and
-  compared beside it.
+  compared with each query in addition.
 
 Shapes: N stored rows, M nodes, Q queries, C candidates, E copies.
 """
@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from assay.errors import BadInput
 from assay.index.approximate import (
     BUILD_AGAIN,
+    NEAREST,
     PORTION,
     check_whole,
     library,
@@ -35,7 +36,7 @@ from assay.index.approximate import (
     selector,
     write_structure,
 )
-from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.scan import Scan
 from assay.npz import write_npy
 from assay.progress import Progress
@@ -52,9 +53,6 @@ rows one by one, and all rows in their order (measured).
 
 SIDES: tuple[Literal["left"], Literal["right"]] = "left", "right"
 
-NEAREST = 10
-"""Matches that an effort is meant for; for more of them the effort rises in proportion."""
-
 
 @dataclass(frozen=True)
 class _Opened:
@@ -64,7 +62,7 @@ class _Opened:
         graph: faiss's index of the nodes.
         row_M: the row of each node, rising.
         copies_E2: node and row of each copy, rising.
-        unreachable: rows of nodes that no walk can reach.
+        unreachable: rows of nodes that no walk can reach, and their copies, rising.
         scan: exact search.
     """
 
@@ -82,7 +80,7 @@ class _Opened:
         return node_M
 
     def with_copies(self, node_QC: Rows, row_QC: Rows, k: int, allowed: Mask | None) -> Rows:
-        """Return allowed rows of the nodes and up to k copies of each."""
+        """Return allowed rows of the nodes, and up to k copies, of the nearest nodes first."""
         if not len(self.copies_E2):
             return row_QC
         node_E, row_E = self.copies_E2.T
@@ -93,7 +91,7 @@ class _Opened:
         if (first_QC == last_QC).all():
             return row_QC
         copies = [
-            np.concatenate([row_E[a : min(b, a + k)] for a, b in zip(first, last, strict=True)])
+            np.concatenate([row_E[a : min(b, a + k)] for a, b in zip(first, last, strict=True)])[:k]
             for first, last in zip(first_QC, last_QC, strict=True)
         ]
         return np.concatenate([row_QC, padded(copies)], axis=1)
@@ -101,15 +99,19 @@ class _Opened:
     def with_unreachable(
         self, queries: NDArray[Any], row_QC: Rows, k: int, allowed: Mask | None
     ) -> Rows:
-        """Return the rows and the nearest of those that no walk can reach."""
-        beside = self.unreachable
+        """Return the rows and the nearest of those that no walk can reach; no row at all where the
+        walk ended before it had found k of them.
+        """
+        others = self.unreachable
         if allowed is not None:
-            beside = beside[allowed[beside]]
-        if not len(beside):
+            others = others[allowed[others]]
+        if not len(others):
             return row_QC
-        extra = self.scan.nearest_of(queries, k, beside)
-        extra[(extra[:, :, None] == row_QC[:, None]).any(axis=2)] = -1
-        return np.concatenate([row_QC, extra], axis=1)
+        short_Q = (row_QC >= 0).sum(axis=1) < k
+        row_QC[np.isin(row_QC, others)] = -1  # a search may begin at one
+        found = np.concatenate([row_QC, self.scan.nearest_of(queries, k, others)], axis=1)
+        found[short_Q] = -1
+        return found
 
 
 @backends("hnsw")
@@ -141,20 +143,19 @@ class Hnsw:
         folder: Path,
         vectors: StoredVectors,
         alive: Mask | None,
-        before: Path | None,
-        known: int,
+        earlier: Earlier | None,
         progress: Progress,
     ) -> None:
-        """Write the graph of all rows, or extend the one in `before`.
+        """Write the graph of all rows, or extend the earlier one.
 
         Rows that are not alive become nodes too, which walks pass through: few of them cost little.
         One thread builds it, so that rows added in the same portions make the same graph.
         """
         row_M, copies_E2 = _distinct(vectors)
-        if before is None:
+        if earlier is None:
             graph = self._begin(vectors)
         else:
-            graph = self._read(before, vectors, int(np.searchsorted(row_M, known)))
+            graph = self._read(earlier.folder, vectors, int(np.searchsorted(row_M, earlier.rows)))
         # A file does not keep the state of the generator of levels.
         graph.hnsw.rng = library().RandomGenerator(12345 + graph.ntotal)
         with one_thread():
@@ -164,7 +165,9 @@ class Hnsw:
         write_structure(graph, folder / GRAPH)
         write_npy(folder / NODES, row_M)
         write_npy(folder / COPIES, copies_E2)
-        write_npy(folder / UNREACHABLE, row_M[_unreachable(graph)])
+        lost = _unreachable(graph)
+        copies = copies_E2[np.isin(copies_E2[:, 0], lost), 1]
+        write_npy(folder / UNREACHABLE, np.sort(np.concatenate([row_M[lost], copies])))
 
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
         """Return the graph, memory-mapped, ready to search from several threads at once."""
@@ -196,10 +199,6 @@ class Hnsw:
         node_QC = opened.graph.search(np.asarray(queries, dtype=np.float32), k, params=asked)[1]
         found = np.where(node_QC >= 0, opened.row_M[node_QC], -1)
         found = opened.with_copies(node_QC, found, k, allowed)
-        short = np.flatnonzero((found >= 0).sum(axis=1) < k)
-        if len(short):
-            found[short, :k] = scan.nearest(queries[short], k, allowed)
-            found[short, k:] = -1
         return opened.with_unreachable(queries, found, k, allowed)
 
     def close(self) -> None:

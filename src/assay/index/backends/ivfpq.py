@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from assay.errors import BadInput
 from assay.index.approximate import (
     BUILD_AGAIN,
+    NEAREST,
     PORTION,
     check_whole,
     library,
@@ -30,7 +31,7 @@ from assay.index.approximate import (
     selector,
     write_structure,
 )
-from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.scan import Scan
 from assay.progress import Progress
 from assay.protocols import Similarity
@@ -48,9 +49,6 @@ CANDIDATES, LEAST_CANDIDATES = 20, 200
 
 GATHERED = 0.05
 """Codes that are read in the time in which exact search compares a row, inverted (measured)."""
-
-NEAREST = 10
-"""Matches that an effort is meant for; for more of them the effort rises in proportion."""
 
 
 @dataclass(frozen=True)
@@ -90,13 +88,12 @@ class IvfPq:
         folder: Path,
         vectors: StoredVectors,
         alive: Mask | None,
-        before: Path | None,
-        known: int,
+        earlier: Earlier | None,
         progress: Progress,
     ) -> None:
-        """Write the lists of all rows that are alive, or extend those in `before`.
+        """Write the lists of all rows that are alive, or extend the earlier ones.
 
-        Lists are made anew where twice as many would be right for so many rows.
+        Lists are trained again where twice as many would be right for so many rows.
         """
         rows = np.arange(len(vectors)) if alive is None else np.flatnonzero(alive)
         faiss = library()
@@ -106,11 +103,11 @@ class IvfPq:
             write_structure(faiss.IndexFlat(vectors.width), folder / LISTS)
             return
         lists: Any = None
-        if before is not None:
-            lists = read_structure(before / LISTS, vectors, mapped=False)
+        if earlier is not None:
+            lists = read_structure(earlier.folder / LISTS, vectors, mapped=False)
         with one_thread():
-            if hasattr(lists, "nprobe") and lists.nlist * 2 >= wanted:
-                rows = rows[rows >= known]
+            if earlier and hasattr(lists, "nprobe") and lists.nlist * 2 >= wanted:
+                rows = rows[rows >= earlier.rows]
             else:
                 lists = self._train(vectors, rows, wanted, progress)
             for start in range(0, len(rows), PORTION):
@@ -150,10 +147,6 @@ class IvfPq:
         wanted = min(count, max(LEAST_CANDIDATES, CANDIDATES * k))
         x = np.asarray(queries, dtype=np.float32)
         found: Rows = lists.search(x, wanted, params=asked)[1]
-        short = np.flatnonzero((found >= 0).sum(axis=1) < k)
-        if len(short):
-            found[short, :k] = scan.nearest(queries[short], k, allowed)
-            found[short, k:] = -1
         return found
 
     def close(self) -> None:

@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
-from assay.index.backends.backend import Mask, Rows, StoredVectors, backends
+from assay.index.approximate import BUILD_AGAIN, check_whole
+from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.milvus_client import (
-    BUILD_AGAIN,
     FEW,
     LEAST_WIDTH,
     LITE_FILE,
@@ -81,30 +81,27 @@ class Milvus:
 
     def __post_init__(self) -> None:
         check_place(self.place)
-        for name, least, most in (("links", 2, 128), ("construction", 8, 4096)):
-            value = getattr(self, name)
-            if type(value) is not int or not least <= value <= most:
-                raise BadInput(f"{name}={value!r}: choose a whole number from {least} to {most:,}")
+        check_whole("links", self.links, 2, 128)
+        check_whole("construction", self.construction, 8, 4096)
 
     def build(
         self,
         folder: Path,
         vectors: StoredVectors,
         alive: Mask | None,
-        before: Path | None,
-        known: int,
+        earlier: Earlier | None,
         progress: Progress,
     ) -> None:
-        """Insert the rows that are alive: into the server's collection of `before`, where it has
-        exactly the rows that it should have; else into a new collection.
+        """Insert the rows that are alive: into the server's collection of the earlier structure,
+        where it has exactly the rows that it should have; else into a new collection.
         """
         self._check(vectors)
-        if before is not None and is_address(self.place):
-            home = Home.of(before)
+        if earlier is not None and is_address(self.place):
+            home, rows = Home.of(earlier.folder), earlier.rows
             if home.place == self.place:
-                with connect(home, before) as connection:
-                    if connection.holds(home, known) and not connection.count(f"row >= {known}"):
-                        added = connection.insert(vectors, alive, known, progress)
+                with connect(home, earlier.folder) as connection:
+                    if connection.holds(home, rows) and not connection.count(f"row >= {rows}"):
+                        added = connection.insert(vectors, alive, rows, progress)
                         replace(home, held=home.held + added).write(folder)
                         return
         home = Home(self.place or LITE_FILE, f"assay_{secrets.token_hex(8)}", 0)
@@ -115,7 +112,7 @@ class Milvus:
                 held = connection.insert(vectors, alive, 0, progress)
                 connection.declare(self._structure(vectors.similarity))
             except BaseException:
-                with suppress(RuntimeError):
+                with suppress(BadInput):
                     connection.drop()
                 raise
         replace(home, held=held).write(folder)
@@ -144,7 +141,7 @@ class Milvus:
 
         Milvus takes 5 microseconds for each number in a filter. So no filter is sent: where few
         rows are allowed, search is exact; otherwise more rows are asked for, and those that are not
-        allowed are dropped. Queries for which too few remain are searched exactly.
+        allowed are dropped.
         """
         assert self._opened is not None, "open it first"
         scan, connection = self._opened.scan, self._opened.connection
@@ -157,14 +154,8 @@ class Milvus:
         width = (effort or self.efforts[-1]) * math.ceil(total / count)
         width = min(WIDEST, max(width, wanted))
         found = connection.search(queries, wanted, width, scan.vectors)
-        if found is None:
-            return scan.nearest(queries, k, allowed)
         if allowed is not None:
             found[~allowed[found] & (found >= 0)] = -1
-        short = np.flatnonzero((found >= 0).sum(axis=1) < k)
-        if len(short):
-            found[short] = -1
-            found[short, :k] = scan.nearest(queries[short], k, allowed)
         return found
 
     def close(self) -> None:
@@ -176,7 +167,8 @@ class Milvus:
     def discard(self, folder: Path, kept: Path | None) -> None:
         """Drop the server's collection of a version, unless the present version has the same.
 
-        It goes by what is written in the folder, whichever settings this back end has.
+        It goes by what is written in the folder, whichever settings this back end has. Raise
+        `BadInput` where the server does not answer, or stops to answer.
         """
         if not (folder / RECORD).exists():
             return

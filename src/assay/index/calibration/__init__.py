@@ -2,6 +2,7 @@
 
 from assay.index.calibration.calibration import (
     CALIBRATION,
+    AskedGallery,
     Calibrated,
     Calibration,
     Choice,
@@ -15,6 +16,7 @@ from assay.index.calibration.fit import calibrate
 
 __all__ = [
     "CALIBRATION",
+    "AskedGallery",
     "Calibrated",
     "Calibration",
     "Choice",

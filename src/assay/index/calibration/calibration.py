@@ -10,12 +10,13 @@ class, the precision of accepted matches is
     m found(t) / (m found(t) + (M - m) false(t))
 
 so one calibration serves galleries of any size, as far as its classes are like those of the
-gallery and false(t) can be told from so many classes. Limits are over classes, since pairs with a
-class in common are not independent.
+gallery, and are enough to estimate false(t). Limits are over classes, since pairs with a class in
+common are not independent.
 """
 
 import math
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -67,16 +68,6 @@ class Gallery:
                 f"a gallery of {self.images:g} images of which {self.same:g} are of the query's"
                 " class: give more than 0 and fewer than all (--same, --images)"
             )
-
-    @classmethod
-    def of_labels(cls, labels: ArrayLike) -> "Gallery":
-        """Return the gallery of images with these labels, for new queries of all classes alike.
-
-        >>> Gallery.of_labels(["ant", "ant", "ant", "bee"])
-        Gallery(images=4, same=2.0)
-        """
-        sizes = np.unique(np.asarray(labels), return_counts=True)[1]
-        return cls(int(sizes.sum()), float(sizes.mean()))
 
     @property
     def others(self) -> float:
@@ -146,6 +137,19 @@ class Calibrated(Record):
 
 
 @dataclass(frozen=True)
+class AskedGallery(Record):
+    """What the user said of the images that a query is compared with.
+
+    Args:
+        images: how many there are; None: nothing was said.
+        same: how many of them are of the query's class; None: nothing was said.
+    """
+
+    images: int | None
+    same: float | None
+
+
+@dataclass(frozen=True)
 class Calibration(Record):
     """Thresholds and confidences of one model, from classes that it was not trained on.
 
@@ -160,6 +164,7 @@ class Calibration(Record):
         same: images of a query's class in the validation data, the mean over classes.
         curve: what is accepted at each threshold.
         written_by: version of Assay.
+        asked: the gallery that thresholds are for, where the user said it; None: the index's own.
     """
 
     of: Calibrated
@@ -172,6 +177,7 @@ class Calibration(Record):
     same: float
     curve: Curve
     written_by: str = ""
+    asked: AskedGallery | None = None
 
     @property
     def gallery(self) -> Gallery:
@@ -201,16 +207,20 @@ class Calibration(Record):
         estimates = _ratio(np.array(self.curve.false), np.array(self.curve.found))
         highs = np.array(self.curve.ratio_high)
         what = f"a precision of {precision:g} in a gallery of {gallery.images:,.0f} images"
-        by_estimate = self._first(estimates <= most, np.array(self.curve.found) * most)
-        if by_estimate is None and not self._reaches(estimates <= most):
+        reached = (estimates <= most) & (np.array(self.curve.classes) >= FEWEST_CLASSES)
+        if not reached.any():
             return None
+        # Less than one false match would be no estimate.
+        allowed = np.array(self.curve.found) * most
+        by_estimate = _first(reached & (allowed >= self.curve.one_more))
         found = by_estimate if choice == "estimate" else _first(highs <= most)
         if found is None:
-            reached = 1 / (1 + gallery.others * float(highs.min()))
+            limit = 1 / (1 + gallery.others * float(highs.min()))
             raise TooFew(
-                f"{what} cannot be told from {self.classes} classes: there the lower limit is at"
-                f" most {reached:.3f}; give at least about"
-                f" {self._needed(float(highs.min()) / most):,} classes, or ask for less"
+                f"{self.classes} classes are too few to show {what}: the lower limit that they give"
+                f" is at most {limit:.3f}; give at least about"
+                f" {self._needed(float(highs.min()) / most):,} classes, or ask for a lower"
+                " precision"
             )
         ends = np.array(self.curve.ratio_low) <= most, highs <= most
         return self._threshold(found, ends, gallery, choice)
@@ -239,26 +249,12 @@ class Calibration(Record):
         if found is None:
             least = float(highs.min()) if choice == "cautious" else self.curve.one_more
             raise TooFew(
-                f"a false-match rate of {rate:g} cannot be told from {self.classes} classes, whose"
-                f" lowest is {least:.2g}; give at least about {self._needed(least / rate):,}"
-                " classes, or ask for a higher rate"
+                f"{self.classes} classes are too few to show a false-match rate of {rate:g}: the"
+                f" lowest that they can show is {least:.2g}; give at least about"
+                f" {self._needed(least / rate):,} classes, or ask for a higher rate"
             )
         ends = np.array(self.curve.false_low) <= rate, highs <= rate
         return self._threshold(found, ends, gallery, choice)
-
-    def _first(self, enough: Any, false: Floats) -> int | None:
-        """Return the first threshold that is enough by its estimate, and rests on enough classes.
-
-        `false` is the share of false matches that is allowed there: less than one of them would be
-        no estimate.
-        """
-        return _first(self._supported(enough) & (false >= self.curve.one_more))
-
-    def _reaches(self, enough: Any) -> bool:
-        return bool(self._supported(enough).any())
-
-    def _supported(self, enough: Any) -> Any:
-        return enough & (np.array(self.curve.classes) >= FEWEST_CLASSES)
 
     def _needed(self, factor: float) -> int:
         """Return how many classes would give `factor` times as many pairs of classes."""
@@ -304,14 +300,15 @@ class Calibration(Record):
             scores: of matches, any shape.
             gallery: the images that queries are compared with; None: as in the validation data.
         """
-        corners, slopes = self._hull()
+        corners, slopes = self._hull
         given = np.asarray(scores, dtype=np.float64)
         places = np.clip(np.searchsorted(corners, given, side="right") - 1, 0, len(slopes) - 1)
         odds = slopes[places] / (gallery or self.gallery).others
         return np.where(np.isnan(given), np.nan, odds / (1 + odds))
 
+    @cached_property
     def _hull(self) -> tuple[Floats, Floats]:
-        """Return the scores from which each slope holds, rising, and the slopes."""
+        """The scores from which each slope holds, rising, and the slopes."""
         x = np.array([*self.curve.false, -self.curve.one_more])[::-1] + self.curve.one_more
         y = np.array([*self.curve.found, 0.0])[::-1]
         kept = [0]
@@ -326,20 +323,6 @@ class Calibration(Record):
         return corners[::-1], slopes[::-1]
 
     # --- files ------------------------------------------------------------------------------------
-
-    def check(self, model: str, similarity: Similarity, stored: str) -> None:
-        """Raise `BadInput` unless scores of this model, compared so, are those calibrated."""
-        own = {
-            "model": (self.of.model[:12], model[:12]),
-            "similarity": (self.of.similarity, similarity),
-            "type of stored numbers": (self.of.stored, stored),
-        }
-        for name, (ours, theirs) in own.items():
-            if ours != theirs:
-                raise BadInput(
-                    f"the calibration is of another {name} ({ours}, not {theirs}), and its"
-                    f" thresholds mean nothing here{AGAIN}"
-                )
 
     def write(self, path: str | Path) -> None:
         """Write the calibration as JSON, whole or not at all."""

@@ -5,13 +5,12 @@ Shapes: C classes, K thresholds.
 A share is treated as that of independent trials, of which there are as many as would make it vary
 as it does over classes (Korn and Graubard 1998, Survey Methodology 24: Clopper and Pearson's limits
 at the effective sample size). A share of 0 then has an upper limit: what was not seen may exist.
+
+scipy is imported by the functions that need it: a search reads calibrations without it.
 """
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
-
-from assay.stats.intervals import ALPHA
 
 Floats = NDArray[np.float64]
 
@@ -66,6 +65,10 @@ def limits_of_share(share_K: Floats, number_K: Floats, classes: int) -> tuple[Fl
     >>> low.round(3), high.round(3)
     (array([0.   , 0.398]), array([0.036, 0.602]))
     """
+    from scipy import special
+
+    from assay.stats.intervals import ALPHA
+
     tail = ALPHA / 2
     n_K = number_K * (special.ndtri(tail) / special.stdtrit(classes - 1, tail)) ** 2
     seen_K = np.clip(share_K, 0, 1) * n_K
@@ -99,6 +102,10 @@ def limits_of_rate(
     >>> [limit.round(4).tolist() for limit in limits_of_rate(rate, variance, event, 10**6)]
     [[0.0], [0.0369]]
     """
+    from scipy import special
+
+    from assay.stats.intervals import ALPHA
+
     tail = ALPHA / 2
     wider = (special.stdtrit(classes - 1, tail) / special.ndtri(tail)) ** 2
     low_K = _gamma_quantile(rate_K, variance_K * wider, tail)
@@ -111,6 +118,8 @@ def _gamma_quantile(mean_K: Floats, variance_K: Floats, level: float) -> Floats:
     """Return the quantile of the gamma distribution of this mean and variance; without a variance
     the mean.
     """
+    from scipy import special
+
     varies = (mean_K > 0) & (variance_K > 0)
     mean, variance = np.where(varies, mean_K, 1), np.where(varies, variance_K, 1)
     quantile_K = special.gammaincinv(mean**2 / variance, level) * variance / mean

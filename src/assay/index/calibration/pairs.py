@@ -10,21 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import BadInput
 from assay.index.calibration.limits import Floats
+from assay.index.calibration.pair_scores import PairScores, Whole
 from assay.progress import Progress, silent
 from assay.protocols import Similarity
-
-Whole = NDArray[np.int64]
 
 THRESHOLDS = 256
 """Thresholds of a curve where scores have more values: half of them split the pairs of one class
 evenly, the others are spaced evenly by the logarithm of the share of pairs of two classes.
-"""
-
-STEPS = 1 << 19
-"""Steps of rounded scores between 0 and 1; a threshold lies half a step below them, so that the
-rounding of another library changes nothing.
 """
 
 TILE = 1 << 22
@@ -70,7 +63,7 @@ def compare_pairs(
     """
     names, y_N = np.unique(np.asarray(y_N), return_inverse=True)
     order = np.argsort(y_N, kind="stable")
-    scores = _Scores.of(np.asarray(z_ND)[order], similarity)
+    scores = PairScores.of(np.asarray(z_ND)[order], similarity)
     sizes_C = np.bincount(y_N)
     starts_C = np.concatenate([[0], np.cumsum(sizes_C)])
     edges_K = _edges(scores, starts_C, progress)
@@ -118,7 +111,7 @@ def _tiles(first: int, last: int, width: int) -> list[slice]:
     return [slice(start, min(start + size, last)) for start in range(first, last, size)]
 
 
-def _edges(scores: "_Scores", starts_C: Whole, progress: Progress) -> Whole:
+def _edges(scores: PairScores, starts_C: Whole, progress: Progress) -> Whole:
     """Return the rounded scores at which thresholds lie, rising, the lowest of all first."""
     same, every = np.zeros(scores.bins, dtype=np.int64), np.zeros(scores.bins, dtype=np.int64)
     many = len(starts_C) - 1
@@ -147,50 +140,3 @@ def _edges(scores: "_Scores", starts_C: Whole, progress: Progress) -> Whole:
     chosen = np.unique(np.concatenate([seen[:1], *wanted, just_above]))
     chosen = chosen[(chosen >= seen[0]) & (chosen <= seen[-1])]
     return np.unique(seen[np.searchsorted(seen, chosen)])
-
-
-@dataclass(frozen=True)
-class _Scores:
-    """Rounded scores of pairs, numbered from the lowest that there can be."""
-
-    z_ND: NDArray[Any]
-    norms_N: Floats | None
-    step: float
-    lowest: int
-    bins: int
-
-    def __len__(self) -> int:
-        return len(self.z_ND)
-
-    @classmethod
-    def of(cls, z_ND: NDArray[Any], similarity: Similarity) -> "_Scores":
-        """Return the scores of prepared vectors."""
-        if similarity == "hamming":
-            packed = z_ND if z_ND.dtype == np.uint8 else np.packbits(z_ND > 0, axis=1)
-            signs = np.unpackbits(packed, axis=1).astype(np.float32) * 2 - 1
-            return cls(signs, None, 1.0, -signs.shape[1], signs.shape[1] + 1)
-        z_ND = z_ND.astype(np.float64)
-        if not np.isfinite(z_ND).all():
-            raise BadInput("the embeddings hold NaN or infinity; calibrate a model that works")
-        if similarity == "cosine":
-            lengths_N1 = np.linalg.norm(z_ND, axis=1, keepdims=True)
-            unit_ND = z_ND / np.where(lengths_N1 > 0, lengths_N1, 1)
-            return cls(unit_ND, None, 1 / STEPS, -STEPS, 2 * STEPS + 1)
-        z_ND = z_ND - z_ND.mean(axis=0)
-        norms_N = np.square(z_ND).sum(axis=1)
-        farthest = 2 * float(np.sqrt(norms_N.max()))
-        scale = 2.0 ** np.ceil(np.log2(farthest)) if farthest > 0 else 1.0
-        return cls(z_ND, norms_N, scale / STEPS, -STEPS, STEPS + 1)
-
-    def between(self, rows: slice, columns: slice) -> Whole:
-        """Return the rounded scores of some pairs, from 0."""
-        product = self.z_ND[rows] @ self.z_ND[columns].T
-        if self.step == 1.0 and self.norms_N is None:
-            scores = (product - self.z_ND.shape[1]) / 2
-        elif self.norms_N is None:
-            scores = product
-        else:
-            squares = self.norms_N[rows, None] + self.norms_N[columns] - 2 * product
-            scores = -np.sqrt(np.maximum(squares, 0))
-        found = np.rint(scores / self.step).astype(np.int64) - self.lowest
-        return np.asarray(np.clip(found, 0, self.bins - 1))

@@ -15,6 +15,7 @@ from assay.evaluation import EvaluatedModel, looking
 from assay.evaluation.look import LookedAt
 from assay.index.calibration.calibration import (
     CALIBRATION,
+    AskedGallery,
     Calibrated,
     Calibration,
 )
@@ -35,7 +36,7 @@ OTHER = (
 
 
 @dataclass(frozen=True)
-class CalibratedModel:
+class ModelToCalibrate:
     """A model, or an index, that can be calibrated.
 
     Args:
@@ -55,7 +56,7 @@ class CalibratedModel:
     is_index: bool
 
     @classmethod
-    def of(cls, what: str | Path, device: str = "auto") -> "CalibratedModel":
+    def of(cls, what: str | Path, device: str = "auto") -> "ModelToCalibrate":
         """Return the index or the model folder at this path, or the trunk of this name."""
         path = Path(what)
         if is_index(path):
@@ -109,7 +110,7 @@ class Validation:
 
 
 def validation_of(
-    model: CalibratedModel,
+    model: ModelToCalibrate,
     data: str | Dataset,
     *,
     protocol: str | Protocol = "quick",
@@ -169,15 +170,22 @@ def _check_classes(called: str, evaluated: EvaluatedModel, data: str, classes: s
 
 
 def calibrate_model(
-    model: CalibratedModel, validation: Validation, progress: Progress = silent
+    model: ModelToCalibrate,
+    validation: Validation,
+    asked: AskedGallery | None = None,
+    progress: Progress = silent,
 ) -> Calibration:
-    """Calibrate a model, or an index, and write `calibration.json` into its folder."""
+    """Calibrate a model, or an index, and write `calibration.json` into its folder.
+
+    `asked` is what the user said of the gallery, which a search then goes by.
+    """
     of = Calibrated(
         print_of(model.embedder), model.similarity, model.stored, validation.data, validation.split
     )
     found = calibrate(
         validation.z, validation.y, of, contents=validation.contents, progress=progress
     )
+    found = replace(found, asked=asked)
     if model.folder is not None:
         found.write(model.folder / CALIBRATION)
     return found

@@ -7,10 +7,9 @@ from pathlib import Path
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from assay.data.dataset import Samples, Vectors
+from assay.data.dataset import Vectors
 from assay.data.given import GivenSamples, find_samples
 from assay.embedder import Embedder
 from assay.embedding import normalise_for
@@ -70,29 +69,24 @@ def samples_to_check(
     """Return samples to check a graph on: those that are given, or made-up ones."""
     architecture = embedder.model.architecture
     if check_on is not None and embedder.takes == "vectors" and check_on.endswith(FILES_OF_VECTORS):
-        return _some(find_vectors(Path(check_on)))
+        return _spread(find_vectors(Path(check_on)))
     if check_on is not None:
-        return _some(find_samples(check_on, embedder.takes, architecture.inputs, progress))
+        return _spread(find_samples(check_on, embedder.takes, architecture.inputs, progress))
     draw = np.random.default_rng(0)
     if embedder.takes == "vectors":
         rows = draw.standard_normal((MOST_SAMPLES, architecture.inputs), dtype=np.float32)
         return replace(find_samples(rows, "vectors", architecture.inputs), called=NOISE)
     side, half = architecture.first_step.side, MOST_SAMPLES // 2
     glyphs = find_samples("glyphs", "images", 1, progress)
-    drawn = _some(glyphs, half).read(np.arange(half), FirstStep("square", side))
+    drawn = _spread(glyphs, half).read(np.arange(half), FirstStep("square", side))
     noise = draw.integers(0, 256, (half, side, side, 3), dtype=np.uint8)
     pictures = [*np.repeat(np.asarray(drawn), 3, axis=3), *noise]
     return replace(find_samples(pictures, "images", architecture.inputs), called=MADE_UP)
 
 
-def _some(given: GivenSamples, most: int = MOST_SAMPLES) -> GivenSamples:
+def _spread(given: GivenSamples, most: int = MOST_SAMPLES) -> GivenSamples:
     """Return up to `most` of the samples, spread over all."""
-    rows = np.unique(np.linspace(0, given.count - 1, most).round().astype(np.int64))
-
-    def read(numbers: NDArray[np.int64], step: FirstStep) -> Samples:
-        return given.read(rows[numbers], step)
-
-    return replace(given, read=read, count=len(rows), arrays={})
+    return given.some(np.unique(np.linspace(0, given.count - 1, most).round().astype(np.int64)))
 
 
 def check(

@@ -256,7 +256,7 @@ def _check(export: Export, about: Preprocessing, size: int) -> Iterator[str]:
 
 
 def _times(found: Agreement) -> str:
-    """Return how long a sample takes, beside torch."""
+    """Return how long a sample takes, compared with torch."""
     return f"{1 / found.speed:.2f} times as long as torch"
 
 

@@ -187,7 +187,7 @@ def export_onnx(
 
 
 PACKAGES = ("onnx", "onnxruntime", "onnxscript")
-"""Packages that an export needs beside torch."""
+"""Packages that an export needs in addition to torch."""
 
 
 def require_exporter() -> None:

@@ -30,7 +30,8 @@ const percent = (share) => {
   if (rounded === 100 && share < 1) return "over 99%";
   return rounded === 0 && share > 0 ? "under 1%" : `${rounded}%`;
 };
-const plural = (count, word) => `${number.format(count)} ${word}${count === 1 ? "" : "s"}`;
+const plural = (count, one, many = `${one}s`) =>
+  `${number.format(count)} ${count === 1 ? one : many}`;
 const megabytes = (bytes) => `${number.format(Math.round(bytes / 1e5) / 10)} MB`;
 const thumbnailOf = (id) => `/api/thumbnail?id=${encodeURIComponent(id)}`;
 
@@ -134,8 +135,7 @@ function show(answer, next) {
     return;
   }
   const time = `${number.format(Math.round(answer.seconds * 1000))} ms`;
-  at("status").textContent = `${plural(state.shown, "match")
-    .replace("matchs", "matches")}, best first (${time})`;
+  at("status").textContent = `${plural(state.shown, "match", "matches")}, best first (${time})`;
 }
 
 /** Returns in words why nothing was found. */

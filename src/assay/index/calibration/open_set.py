@@ -2,7 +2,7 @@
 
 The classes are split into known and unknown ones. Half of the images of a known class are enrolled,
 the others are queries, and so are all images of unknown classes. The prediction for a query is the
-class of the most similar enrolled image, its confidence the similarity.
+class of the most similar enrolled image, its confidence the rounded similarity.
 
 - Detection and identification rate at a rate f of false alarms (Phillips, Grother and Micheals
   2011, Handbook of Face Recognition, chapter 21): share of queries of known classes that are
@@ -21,19 +21,17 @@ Shapes: Q queries, G groups of classes, E enrolled images, S splits, F rates.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import special
 
 from assay.errors import BadInput
-from assay.index.calibration import Limits
+from assay.index.calibration.calibration import Limits
 from assay.index.calibration.limits import Floats
+from assay.index.calibration.pair_scores import PairScores, Whole
 from assay.progress import Progress, silent
 from assay.protocols import Similarity
 from assay.records.codec import Record
-from assay.stats.intervals import ALPHA
 
 RATES = 0.01, 0.1
 """Rates of false alarms at which the detection and identification rate is given."""
@@ -45,8 +43,6 @@ GROUPS = 20
 FEWEST = 20
 """Classes of two images, without which there are not 10 known and 10 unknown ones."""
 
-Whole = NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class OpenSet(Record):
@@ -57,7 +53,7 @@ class OpenSet(Record):
         gap: global average precision.
         rates: rates of false alarms.
         detected: detection and identification rate at each of them; None: the unknown queries are
-            too few to tell such a rate.
+            too few to show such a rate.
         known: classes in the gallery.
         unknown: classes that are not.
         queries: queries of known classes in a split.
@@ -95,7 +91,7 @@ def evaluate_open_set(
         y: labels (N,), compared by equality.
         similarity: cosine, euclidean or hamming.
         rates: rates of false alarms.
-        splits: how often the classes are split anew.
+        splits: how often the classes are split, each time in another way.
         seed: of the splits.
         progress: called with a stage, the splits done and their total.
     """
@@ -111,13 +107,13 @@ def evaluate_open_set(
         )
     chosen = np.isin(labels, several)
     z, labels = np.asarray(z)[chosen], np.unique(labels[chosen], return_inverse=True)[1]
-    x = _comparable(z, similarity)
+    pairs = PairScores.of(z, similarity)
     draw = np.random.default_rng(seed)
     groups = draw.permutation(len(several)) % min(GROUPS, len(several))
     many = int(groups.max()) + 1
     scores = np.empty((splits, many + 1, 1 + len(rates)))
     for split in range(splits):
-        predicted = _split(x, labels, groups, draw, similarity)
+        predicted = _split(pairs, labels, groups, draw)
         for left_out in range(many + 1):  # the last leaves out none
             scores[split, left_out] = _scores(predicted.without(left_out), rates)
         progress("open set", split + 1, splits)
@@ -131,7 +127,7 @@ def evaluate_open_set(
         gap=limits[0],
         rates=tuple(rates),
         detected=tuple(
-            limit if _is_told(rate, impostors * (1 - 1 / many)) else None
+            limit if _is_shown(rate, impostors * (1 - 1 / many)) else None
             for rate, limit in zip(rates, limits[1:], strict=True)
         ),
         known=known,
@@ -142,7 +138,7 @@ def evaluate_open_set(
     )
 
 
-def _is_told(rate: float, impostors: float) -> bool:
+def _is_shown(rate: float, impostors: float) -> bool:
     """Return whether at least ten false alarms are expected at this rate."""
     return rate * impostors >= 10
 
@@ -194,9 +190,7 @@ class _Split:
         )
 
 
-def _split(
-    x: NDArray[Any], y: Whole, groups: Whole, draw: np.random.Generator, similarity: Similarity
-) -> _Split:
+def _split(pairs: PairScores, y: Whole, groups: Whole, draw: np.random.Generator) -> _Split:
     count = int(y.max()) + 1
     known = np.zeros(count, dtype=np.bool_)
     known[draw.permutation(count)[: count // 2]] = True
@@ -212,7 +206,7 @@ def _split(
     own_Q = np.full(len(queries), -np.inf)
     for start in range(0, len(queries), 1024):
         rows = slice(start, start + 1024)
-        s_QE = _similarities(x[queries[rows]], x[enrolled], similarity)
+        s_QE = pairs.between(queries[rows], enrolled).astype(np.float64)
         same_QE = y[queries[rows], None] == y[enrolled]
         own_Q[rows] = np.where(same_QE, s_QE, -np.inf).max(axis=1)
         s_QE[same_QE] = -np.inf
@@ -220,26 +214,6 @@ def _split(
             others_QG[rows, group] = s_QE[:, groups[y[enrolled]] == group].max(axis=1)
     own_group = np.where(known[y[queries]], groups[y[queries]], -1)
     return _Split(own_Q, others_QG, y[queries], groups[y[queries]], own_group)
-
-
-def _comparable(z: NDArray[Any], similarity: Similarity) -> NDArray[Any]:
-    if similarity != "hamming":
-        return z.astype(np.float64)
-    packed = z if z.dtype == np.uint8 else np.packbits(z > 0, axis=1)
-    return np.unpackbits(packed, axis=1).astype(np.float32) * 2 - 1
-
-
-def _similarities(a_QD: NDArray[Any], b_ED: NDArray[Any], similarity: Similarity) -> Floats:
-    """Return similarities, rounded so that equal ones are equal whatever the order of the sums."""
-    product = a_QD @ b_ED.T
-    if similarity == "euclidean":
-        squares = np.square(a_QD).sum(1)[:, None] + np.square(b_ED).sum(1) - 2 * product
-        return np.asarray(-np.sqrt(np.maximum(squares, 0)).round(9))
-    if similarity == "cosine":
-        lengths = np.linalg.norm(a_QD, axis=1)[:, None] * np.linalg.norm(b_ED, axis=1)
-        product = np.divide(product, lengths, out=np.zeros_like(product), where=lengths > 0)
-        return np.asarray(product.round(9))
-    return np.asarray(product, dtype=np.float64)
 
 
 # --- scores ---------------------------------------------------------------------------------------
@@ -302,6 +276,10 @@ def _scores(predictions: Predictions, rates: Sequence[float]) -> list[float]:
 def _jackknife(left_out: Floats, value: float) -> Limits:
     """Return a score with its limits from the scores without each group of classes."""
     many = len(left_out)
+    from scipy import special
+
+    from assay.stats.intervals import ALPHA
+
     deviation = float(np.sqrt((many - 1) / many * np.square(left_out - left_out.mean()).sum()))
     half = float(special.stdtrit(many - 1, 1 - ALPHA / 2)) * deviation
     return Limits(value, max(value - half, 0.0), min(value + half, 1.0))

@@ -29,7 +29,7 @@ class _Held:
     retired: bool = False
 
 
-class Holder:
+class ServedIndex:
     """Holds the newest version of an index that could be opened.
 
     Args:
@@ -48,6 +48,7 @@ class Holder:
         self._swap = threading.Lock()
         self._opening = threading.Lock()
         self._failures, self._not_before = 0, 0.0
+        self._closed = False
         self.problem: str | None = None
         self._held = _Held(self._ready())
 
@@ -87,11 +88,12 @@ class Holder:
         """Put the newest version in place; return whether the one that is held is the newest.
 
         Where it cannot be opened the old version stays, `problem` says why, and it is tried again
-        after a time that doubles.
+        after a time that doubles. After `close` no version is put in place.
         """
         with self._opening:
-            before = self._held
-            if before.index.is_current():
+            if self._closed:
+                return False
+            if self._held.index.is_current():
                 self._settle()
                 return True
             if self._clock() < self._not_before:
@@ -102,21 +104,31 @@ class Holder:
                 self._fail(error)
                 return False
             with self._swap:
-                self._held, before.retired = after, True
-                unused = before.users == 0
-            if unused:
-                before.index.close()
+                unwanted = after if self._closed else self._held
+                if unwanted is not after:
+                    self._held = after
+            self._retire(unwanted)
+            if unwanted is after:
+                return False
             self._settle()
             self._say(f"version {after.index.manifest.version} of the index is in place")
             return True
 
     def close(self) -> None:
-        """Close the index when its last user is done."""
+        """Close the index when its last user is done, and put no other in its place."""
         with self._swap:
-            self._held.retired = True
-            unused = self._held.users == 0
+            if self._closed:
+                return
+            self._closed = True
+        self._retire(self._held)
+
+    def _retire(self, held: _Held) -> None:
+        """Close a version when its last user is done."""
+        with self._swap:
+            held.retired = True
+            unused = held.users == 0
         if unused:
-            self._held.index.close()
+            held.index.close()
 
     def _ready(self) -> Index:
         """Open the index and search it once, so that its model is loaded and known to work."""
