@@ -68,6 +68,7 @@ speed: $(READY)  ## measure what docs/performance.md says
 	$(BIN)/python benchmarks/cross_batch_memory.py
 	$(BIN)/python benchmarks/search.py
 	$(BIN)/python benchmarks/index.py
+	$(BIN)/python benchmarks/calibration.py
 	$(BIN)/python benchmarks/export.py
 	$(BIN)/python benchmarks/service.py
 	$(BIN)/python benchmarks/twins.py

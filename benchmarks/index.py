@@ -22,7 +22,7 @@ import tempfile
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +34,8 @@ from assay.index import Index, Wanted, update
 from assay.index.backends import Backend, StoredVectors, backends
 from assay.index.backends.exact import Exact
 from assay.index.recall import measure
-from assay.index.scoring import prepare, score_candidates
+from assay.index.scan import Scan, nearest_by
+from assay.index.scoring import prepare
 from assay.npz import read_npy
 from assay.progress import silent
 
@@ -59,8 +60,12 @@ class Built:
 
     def search(self, queries: NDArray[Any], effort: int | None) -> NDArray[np.int64]:
         """Rows of the matches, scored."""
-        found = self.backend.candidates(queries, K, None, effort)
-        return score_candidates(self.vectors, queries, found, K)[0]
+        return nearest_by(self.backend, self.scan, queries, K, None, effort)[0]
+
+    @cached_property
+    def scan(self) -> Scan:
+        """Exact search of the same vectors."""
+        return Scan(self.vectors)
 
     def one_by_one(self, queries: NDArray[Any], effort: int | None) -> NDArray[np.int64]:
         """Rows of the matches of each query by itself."""
@@ -100,7 +105,7 @@ def built(folder: Path, name: str, vectors: StoredVectors, label: str) -> Built:
     own.mkdir()
     backend = backends[name]()
     start = time.perf_counter()
-    backend.build(own, vectors, None, None, 0, silent)
+    backend.build(own, vectors, None, None, silent)
     seconds = time.perf_counter() - start
     return Built(backend.open(own, vectors), vectors, own, seconds)
 

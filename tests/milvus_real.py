@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 
 from assay.errors import BadInput
+from assay.index import milvus_client as module
 from assay.index.backends import Earlier, StoredVectors
-from assay.index.backends import milvus as module
 from assay.index.backends.milvus import Milvus
 from assay.index.milvus_client import RECORD
 from assay.index.scoring import prepare

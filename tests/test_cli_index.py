@@ -3,6 +3,7 @@
 import json
 import shutil
 import socket
+import sqlite3
 import threading
 
 import numpy as np
@@ -97,7 +98,9 @@ def test_filters_pages_and_ids(indexed, assay):
     second = found(assay(*words, "-k", "2", "--page", "2")[1])
     assert second == found(assay(*words, "-k", "4")[1])[2:]
     assert "1/0.png" not in found(assay("search", "i", "1/0.png", "--id", "--json")[1])
-    assert assay("search", "i", "photos/1/0.png", "--min-score", "2")[1] == "nothing found\n"
+    assert assay("search", "i", "photos/1/0.png", "--min-score", "2")[1] == (
+        "nothing found: no image is similar enough\n"
+    )
 
 
 def test_matches_vote_on_a_class(indexed, assay):
@@ -113,7 +116,7 @@ def test_matches_vote_on_a_class(indexed, assay):
     ]
     out = assay("search", "i", "photos/1/0.png", "--classify", "--min-score", "2")[1]
     assert out.startswith("class: unknown (")
-    assert out.endswith("nothing found\n")
+    assert out.endswith("nothing found: no image is similar enough\n")
 
 
 def test_a_sheet_shows_query_and_matches(indexed, assay):
@@ -237,3 +240,159 @@ def test_no_search_leaves_the_machine(indexed, assay, monkeypatch):
     monkeypatch.setattr(socket.socket, "connect", refuse)
     assert assay("search", "i", "photos/0/0.png")[0] == 0
     assert threading.active_count() < 50
+
+
+# --- folders as people have them ------------------------------------------------------------------
+
+
+@pytest.fixture
+def nested(place):
+    """Photos at the top, in a folder and two folders down."""
+    for name in ("top.png", "2025/a.png", "2026/jan/b.png", "2026/jan/c.png"):
+        path = place / "nested" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        draw(len(name), 0).save(path)
+    return place / "nested"
+
+
+def test_a_folder_of_queries_is_read_as_a_folder_of_images_is(nested, assay):
+    assert assay("index", "model", "nested", "--out", "n")[1].startswith("4 added")
+    out = assay("search", "n", "nested", "-k", "1", "--json")[1]
+    names = [query["query"] for query in json.loads(out)["queries"]]
+    assert names == ["top.png", "2025/a.png", "2026/jan/b.png", "2026/jan/c.png"]
+    shutil.rmtree(nested / "2026")
+    (nested / "top.png").unlink()
+    assert assay("search", "n", "nested", "-k", "1")[1].startswith("2025/a.png\n")
+
+
+def test_a_part_of_the_images_given_by_itself_keeps_its_names_and_folders(nested, assay):
+    assay("index", "model", "nested", "--out", "n")
+    for part in ("nested/2026", "nested/2026/jan", "nested"):
+        out = assay("index", "model", part, "--out", "n", "--prune")[1]
+        assert " unchanged\n" in out.split("n: ")[0], part
+        assert "metadata" not in out
+    found = assay("search", "n", "nested/top.png", "--where", "folder=2026/jan", "--json")[1]
+    assert {match["words"]["folder"] for match in json.loads(found)["queries"][0]["matches"]} == {
+        "2026/jan"
+    }
+
+
+def test_images_that_need_a_reader_are_counted(nested, assay, monkeypatch):
+    monkeypatch.setattr(
+        "assay.data.given.missing_reader",
+        lambda ending: "HEIC images need a reader" if ending.lower() == ".heic" else None,
+    )
+    for name in ("IMG_1.HEIC", "2025/IMG_2.heic"):
+        (nested / name).write_bytes(b"x")
+    monkeypatch.setattr("assay.data.given.endings", lambda: {".png"})
+    code, out, err = assay("index", "model", "nested", "--out", "n")
+    assert (code, out.split("\n")[0]) == (0, "4 added")
+    assert "note: 2 images left out: HEIC images need a reader" in err
+
+
+def test_files_with_names_that_cannot_be_used_are_left_out_where_that_is_asked_for(nested, assay):
+    draw(1).save(nested / "new\nline.png")
+    (nested / "dead.png").symlink_to("/nonexistent.png")
+    draw(2).save(nested.parent / "outside.png")
+    (nested / "out.png").symlink_to(nested.parent / "outside.png")
+    code, _, err = assay("index", "model", "nested", "--out", "n")
+    assert code == 2
+    assert "(3 such files)" in err
+    assert "--skip-broken" in err
+    code, out, err = assay("index", "model", "nested", "--out", "n", "--skip-broken")
+    assert (code, out.split("\n")[0]) == (0, "4 added")
+    assert err.count("note: left out: ") == 3
+    assert "is a link to /nonexistent.png, which is not there" in err
+
+
+def test_a_broken_query_is_left_out_where_that_is_asked_for(nested, assay):
+    assay("index", "model", "nested", "--out", "n")
+    (nested / "broken.png").write_bytes(b"x")
+    assert assay("search", "n", "nested")[0] == 2
+    code, out, err = assay("search", "n", "nested", "--skip-broken", "--json")
+    assert (code, len(json.loads(out)["queries"])) == (0, 4)
+    assert "left out" in err
+
+
+def test_files_that_have_moved_are_noticed_where_matches_are_shown(nested, assay):
+    assay("index", "model", "nested", "--out", "n")
+    query = nested.parent / "photos" / "0" / "0.png"
+    nested.rename(nested.with_name("moved"))
+    err = assay("search", "n", query)[2]
+    assert "4 of 4 files are not there" in err
+    assert "assay index --out n --root DIR" in err
+
+
+def test_nothing_found_says_why(indexed, assay):
+    words = ["search", "i", "photos/0/0.png"]
+    said = {
+        ("--where", "folder=9"): "nothing found: no image has folder=9\n",
+        ("--page", "9"): "nothing found: there are 12 images, all on earlier pages\n",
+        ("--min-score", "5"): "nothing found: no image is similar enough\n",
+    }
+    for more, answer in said.items():
+        assert assay(*words, *more)[1] == answer
+    assert assay(*words, "--min-score", "nan")[0] == 2
+
+
+def test_rows_without_ids_do_not_replace_those_of_another_file(place, assay):
+    save_vectors(place / "v.npz", make_vectors(20))
+    save_vectors(place / "w.npz", make_vectors(5, seed=1))
+    assay("index", "as_is", "v.npz", "--out", "v")
+    code, _, err = assay("index", "as_is", "w.npz", "--out", "v")
+    assert code == 2
+    assert "5 of them are other vectors than those of v; give ids (np.savez(..., ids=...))" in err
+    assert read_manifest(place / "v").version == 1
+    assert assay("index", "as_is", "w.npz", "--out", "v", "--prune")[0] == 0
+    bad = make_vectors(3)
+    bad[1, 1] = np.nan
+    save_vectors(place / "bad.npz", bad)
+    assert "bad.npz: row 1" in assay("index", "as_is", "bad.npz", "--out", "b")[2]
+    save_vectors(place / "zero.npz", np.zeros((4, 8)))
+    err = assay("index", "as_is", "zero.npz", "--out", "z")[2]
+    assert "4 of 4 vectors hold zeros only" in err
+
+
+def test_a_full_disk_is_said_in_words(indexed, assay, monkeypatch):
+    class Full:
+        def __init__(self, file):
+            self.file = file
+
+        def __getattr__(self, name):
+            return getattr(self.file, name)
+
+        def execute(self, *words):
+            if words[0] == "COMMIT":
+                raise sqlite3.OperationalError("database or disk is full")
+            return self.file.execute(*words)
+
+    connect = sqlite3.connect
+
+    def full(*words, **more):
+        return (
+            Full(connect(*words, **more)) if "isolation_level" in more else connect(*words, **more)
+        )
+
+    monkeypatch.setattr("assay.index.catalog.sqlite3.connect", full)
+    code, _, err = assay("index", "--out", "i", "--remove", "0/0.png")
+    assert code == 1
+    assert "No space left on device; make room there and run the same command again" in err
+    monkeypatch.undo()
+    assert read_manifest(indexed / "i").version == 1
+
+
+def test_metadata_cannot_take_the_place_of_folders(indexed, assay):
+    (indexed / "f.csv").write_text("path,folder\n0/0.png,x\n")
+    code, _, err = assay("index", "model", "photos", "--out", "i", "--metadata", "f.csv")
+    assert code == 2
+    assert "has the column folder, which the images have by themselves" in err
+
+
+def test_a_half_and_a_whole_precision_are_merged_after_one_command(place, assay):
+    assay("index", "model", "photos/0", "--out", "a")
+    assay("index", "model", "photos/1", "--out", "b", "--precision", "float16")
+    code, _, err = assay("merge", "a", "b", "--out", "c")
+    assert code == 2
+    assert "--precision float16 on the other one first; nothing is embedded" in err
+    assay("index", "model", "photos/0", "--out", "a", "--precision", "float16")
+    assert assay("merge", "a", "b", "--out", "c")[0] == 0

@@ -469,11 +469,13 @@ def test_readers_in_many_threads_see_one_version_or_another_while_one_writes(tmp
     readers = [threading.Thread(target=read) for _ in range(4)]
     for reader in readers:
         reader.start()
-    for version in range(2, 14):
-        update(out, "as_is", z if version % 2 else -z, Wanted())
-    stop.set()
-    for reader in readers:
-        reader.join()
+    try:
+        for version in range(2, 14):
+            update(out, "as_is", z if version % 2 else -z, Wanted(prune=True))
+    finally:
+        stop.set()
+        for reader in readers:
+            reader.join()
     assert problems == []
     assert read_manifest(out).version == 13
 
@@ -537,7 +539,7 @@ def test_a_changed_manifest_another_format_and_no_index_are_refused(tmp_path, z)
     path.write_text("[]")
     with pytest.raises(BadInput, match=r"is not the index\.json of an index"):
         Index.open(out)
-    with pytest.raises(BadInput, match=r"is not an index \(no index\.json in it\); make one"):
+    with pytest.raises(BadInput, match=r"is not an index \(no index\.json in it\); give the"):
         Index.open(tmp_path / "nowhere")
     path.write_text(json.dumps(document))
     shutil.rmtree(folder)
@@ -644,7 +646,7 @@ def test_a_version_stays_until_its_server_can_be_reached(tmp_path, z, server):
     remove(out, ["0"])
     assert len(list((out / "versions").iterdir())) == 2
     server.down = False
-    update(out, "as_is", z[1:], Wanted())
+    update(out, "as_is", z[1:], Wanted(prune=True))
     assert len(list((out / "versions").iterdir())) == 1
     assert len(server.held) == 1
     assert problems_of(out) == []

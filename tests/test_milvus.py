@@ -287,7 +287,7 @@ def test_a_server_that_never_answers_is_left_in_good_time(tmp_path, monkeypatch)
             Milvus(address).build(tmp_path, stored(10, D, "cosine"), None, None, silent)
 
 
-def test_a_server_that_stops_to_answer_while_it_drops_is_reported_as_bad_input(
+def test_a_server_that_stops_answering_while_it_drops_is_reported_as_bad_input(
     tmp_path, monkeypatch
 ):
     class Silent:

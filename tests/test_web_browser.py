@@ -309,6 +309,42 @@ def test_a_service_that_is_gone_is_said_in_words_with_a_button(open_page, pictur
     watched.complaints.clear()
 
 
+def break_next_answer(page, error):
+    """Let the body of the next answer fail with an error while the page reads it."""
+    page.evaluate(
+        """(name) => {
+            const fetched = window.fetch;
+            window.fetch = async (...all) => {
+                window.fetch = fetched;
+                const response = await fetched(...all);
+                response.json = () => Promise.reject(new DOMException("broken", name));
+                return response;
+            };
+        }""",
+        error,
+    )
+
+
+def test_a_search_that_another_one_cuts_short_does_no_harm(open_page, served):
+    page = open_page(served).page
+    break_next_answer(page, "AbortError")
+    send_file(page, "drop", png(draw("red", "disc", 33)))
+    wait_until(page, "!document.querySelector('#matches').ariaBusy")
+    assert page.locator(CARD).count() == 0 and not page.locator("#alert").is_visible()
+    page.select_option("#count", "12")
+    assert len(wait_for_matches(page)) == 12
+
+
+def test_an_answer_that_is_cut_short_is_said_in_words_with_a_button(open_page, served):
+    page = open_page(served).page
+    break_next_answer(page, "NetworkError")
+    send_file(page, "drop", png(draw("red", "disc", 33)))
+    page.wait_for_selector("#alert:visible")
+    assert "cut short" in page.inner_text("#alert")
+    page.get_by_role("button", name="Try again").click()
+    assert ids_of(page)[0].startswith("red/")
+
+
 def test_the_token_of_an_address_leaves_it_and_keeps_working(open_page, pictures):
     with serving(lambda: FakeIndex(pictures), with_settings(token=TOKEN)) as guarded:
         page = open_page(guarded, f"/?token={TOKEN}").page

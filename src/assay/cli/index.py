@@ -199,10 +199,10 @@ def _winner(store: Path, data: str | None) -> Path:
     from assay.index import find_winner
 
     found = find_winner(store, data=data)
-    note(visible(f"the winner is {found.method}: {found.why}"))
+    note(visible(f"the model taken is that of {found.method}: {found.why}"))
     note(visible(found.note))
     if found.warning:
-        note(visible(f"warning: {found.warning}"))
+        note(visible(found.warning))
     return found.model
 
 

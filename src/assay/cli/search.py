@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from assay.cli.options import Device, DeviceOption, ForceOption, JsonOption, check_free
+from assay.cli.options import (
+    Device,
+    DeviceOption,
+    ForceOption,
+    JsonOption,
+    SkipBrokenOption,
+    check_free,
+)
 from assay.cli.show import note, print_json, print_table, visible
 from assay.errors import BadInput
 
@@ -71,6 +78,7 @@ def search(
         RuntimeName, typer.Option(help="What embeds the query; onnx after `assay export`.")
     ] = RuntimeName.torch,
     device: DeviceOption = Device.auto,
+    skip_broken: SkipBrokenOption = False,
     force: ForceOption = False,
     json: JsonOption = False,
 ) -> None:
@@ -99,7 +107,9 @@ def search(
             asked = _asked_by_id(opened)
             found = [opened.search_like(query, k, **options, skip=k * (page - 1))]
         else:
-            given = opened.find_queries(query, progress)
+            given = opened.find_queries(query, progress, skip_broken=skip_broken)
+            for text in given.notes:
+                note(visible(text))
             asked = _asked_by_file(opened, given)
             if classify:
                 pairs = opened.classify(given, k, **options, progress=progress)
@@ -113,7 +123,9 @@ def search(
         if json:
             print_json(_document(opened, found, votes))
         else:
-            _print_found(opened, found, votes)
+            named = not by_id and Path(query).is_dir()
+            _print_found(opened, found, votes, options, named=named)
+            _note_on_moved(opened, found)
     if sheet is not None and not json:
         print(f"sheet: {sheet}")
 
@@ -137,8 +149,11 @@ def _asked_by_file(opened: "Index", given: "GivenSamples") -> "Callable[[str], A
 
     names = names_of(given)
     files = dict(zip(names, given.files, strict=False))
-    classes = given.words.get(opened.manifest.label or "") or given.words.get("class") or ()
-    words = dict(zip(names, classes, strict=False))
+    label = opened.manifest.label
+    known = set() if label is None else {word for word, _ in opened.catalog.words_of(label, -1)}
+    given_classes = (given.words.get(name) for name in (label or "", "class", "folder"))
+    classes = next((one for one in given_classes if one and known.intersection(one)), ())
+    words = {name: one for name, one in zip(names, classes, strict=False) if one in known}
     return lambda name: Asked(files.get(name), words.get(name))
 
 
@@ -181,17 +196,53 @@ def _document(
     }
 
 
-def _print_found(opened: "Index", found: Sequence["Found"], votes: "Sequence[Vote] | None") -> None:
-    """Print a table for each query: rank, score, confidence where there is one, and the path."""
+def _note_on_moved(opened: "Index", found: Sequence["Found"]) -> None:
+    """Say where the files of matches are not where the index has them."""
+    paths = [match.path for one in found for match in one.matches if match.path is not None]
+    gone = [path for path in paths if not path.exists()]
+    if gone:
+        note(
+            visible(
+                f"{len(gone):,} of {len(paths):,} files are not there, such as {gone[0]}; if the"
+                f" images have moved: assay index --out {opened.root} --root DIR"
+            )
+        )
+
+
+def _why_nothing(opened: "Index", options: dict[str, Any]) -> str:
+    """Return why a search found nothing, where its options say so."""
+    where = options["where"]
+    filters = " and ".join(f"{column}={' or '.join(words)}" for column, words in where.items())
+    if where and not opened.count(where):
+        return f"nothing found: no image has {filters}"
+    if options.get("skip", 0) >= opened.count(where):
+        return f"nothing found: there are {opened.count(where):,} images, all on earlier pages"
+    if options["min_precision"] is not None or options["min_score"] is not None:
+        return "nothing found: no image is similar enough"
+    return "nothing found"
+
+
+def _print_found(
+    opened: "Index",
+    found: Sequence["Found"],
+    votes: "Sequence[Vote] | None",
+    options: dict[str, Any],
+    *,
+    named: bool,
+) -> None:
+    """Print a table for each query: rank, score, confidence where there is one, and the path.
+
+    `named`: the name of the query is printed, also of a single one.
+    """
     columns = [name for name in opened.catalog.columns if name != "folder"]
     sure = any(match.confidence is not None for one in found for match in one.matches)
     for place, one in enumerate(found):
-        if len(found) > 1:
+        if named or len(found) > 1:
             print(f"{'' if place == 0 else chr(10)}{visible(one.query)}")
         if votes is not None:
             print(visible(_in_words(votes[place])))
         if not one.matches:
-            print("nothing found")
+            print(visible(_why_nothing(opened, options)))
             continue
         rows = [
             [

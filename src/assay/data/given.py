@@ -1,6 +1,7 @@
 """Samples to embed, in whatever form they are given: the one place that finds them."""
 
 import os
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -134,24 +135,59 @@ def find_in_tree(
 ) -> GivenSamples:
     """Return all images in a folder and in the folders below it, without labels.
 
-    Hidden files and folders are left out. Files that cannot be read are refused, or left out with
-    `skip_broken`; `remedy` is what else can be done about them, in words.
+    Hidden files and folders are left out, and files that need a reader which is not installed, with
+    a note. Files that cannot be read or named are refused, or left out with `skip_broken`; `remedy`
+    is what else can be done about them, in words.
     """
-    files = list(_images_below(folder))
-    check_inside(folder, files)
+    there = list(_files_below(folder))
+    read = endings()
+    found = [file for file in there if file.suffix.lower() in read]
+    problems = {file: problem for file in found if (problem := _unusable(file, folder))}
+    notes = _unread([file for file in there if file.suffix.lower() not in read])
+    if problems and not skip_broken:
+        several = f" ({len(problems)} such files)" if len(problems) > 1 else ""
+        raise BadInput(f"{next(iter(problems.values()))}{remedy}{several}")
+    files = [file for file in found if file not in problems]
     if not files:
         raise BadInput(
             f"{folder} holds no images that can be read, nor do the folders in it"
-            f" ({', '.join(sorted(endings())[:8])}, ...)"
+            f" ({'; '.join(notes) or ', '.join(sorted(read)[:8]) + ', ...'})"
         )
     ids = [file.relative_to(folder).as_posix() for file in files]
-    return _files(folder.name, files, ids, channels, progress, None if skip_broken else remedy)
+    given = _files(folder.name, files, ids, channels, progress, None if skip_broken else remedy)
+    left_out = [f"left out: {problem}" for problem in problems.values()]
+    return replace(given, notes=(*notes, *left_out, *given.notes))
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
-    yield from images_in(folder)
-    for child in visible_folders(folder):
-        yield from _images_below(child)
+def _files_below(folder: Path) -> Iterator[Path]:
+    """Yield the files in a folder and below it, in order, without the hidden ones."""
+    inside = sorted(child for child in folder.iterdir() if not child.name.startswith("."))
+    yield from (child for child in inside if not child.is_dir())
+    for child in inside:
+        if child.is_dir():
+            yield from _files_below(child)
+
+
+def _unusable(file: Path, folder: Path) -> str | None:
+    """Return why a file below a folder cannot be named or may not be read; None where it can."""
+    name = str(file)
+    if not name.isprintable():
+        return f"{name!a} has letters in its name that cannot be printed; rename the file"
+    if file.is_symlink() and not file.exists():
+        return f"{file} is a link to {file.readlink()}, which is not there; remove it"
+    try:
+        check_inside(folder, [file])
+    except BadInput as error:
+        return str(error)
+    return None
+
+
+def _unread(files: Iterable[Path]) -> list[str]:
+    """Return a note for each kind of image that needs a reader which is not installed."""
+    needed = Counter(filter(None, (missing_reader(file.suffix) for file in files)))
+    return [
+        f"{count:,} image{'s' * (count > 1)} left out: {reader}" for reader, count in needed.items()
+    ]
 
 
 def _of_dataset(dataset: Dataset) -> GivenSamples:

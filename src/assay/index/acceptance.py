@@ -1,5 +1,6 @@
 """Which scores are accepted as matches, and how sure a match is, for the images of an index."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -57,6 +58,8 @@ class Acceptance:
 
         `itself`: the query is an image of the index, which is no match of its own.
         """
+        if score is not None and not math.isfinite(score):
+            raise BadInput(f"the least score is {score}, which is no score; give a number")
         least = -np.inf if score is None else score
         if precision is None:
             return least

@@ -11,11 +11,9 @@ import numpy as np
 
 from assay.data.given import Given
 from assay.errors import BadInput
-from assay.files import names_in, new_folder
 from assay.index.encoder import AS_GIVEN, as_given, check_model, loaded_model, print_of
+from assay.index.kept_model import keep_calibration, keep_model
 from assay.index.manifest import (
-    CALIBRATION,
-    MODELS,
     PENDING,
     DamagedIndex,
     IndexedModel,
@@ -23,7 +21,6 @@ from assay.index.manifest import (
     Precision,
 )
 from assay.index.metadata import read_metadata
-from assay.index.opening import open_calibration
 from assay.index.pending import Embedded, embed_missing
 from assay.index.planning import Plan, stored_vectors
 from assay.index.samples import SamplesToIndex, find_to_index
@@ -36,9 +33,6 @@ from assay.version import __version__
 
 if TYPE_CHECKING:
     from assay.embedder import Embedder
-
-NOT_OF_THE_MODEL = ("onnx", CALIBRATION)
-"""Names in a model folder that are not copied into an index."""
 
 
 @dataclass(frozen=True)
@@ -136,6 +130,7 @@ def update(
             _check_covers(present, samples)
         kept = None if wanted.rebuild else present
         plan = Plan.of(samples, words, kept, prune=wanted.prune)
+        _check_numbered(out, samples, plan, wanted)
         embedded = Embedded(root / PENDING / base.model.print[:16], embedder.dim)
         looks = embed_missing(embedder, samples, plan.to_embed, embedded, progress)
         change = Change(
@@ -147,11 +142,11 @@ def update(
         same = present is not None and _is_same(base, present.manifest)
         manifest = None if present is None else present.manifest
         is_new = manifest is None or not (change.is_nothing and same) or wanted.rebuild
-        _keep_model(root, embedder, base.model.print)
+        keep_model(root, embedder, base.model.print)
         if is_new:
             manifest = place_version(root, base, kept, change, progress)
         assert manifest is not None
-        calibrated = _keep_calibration(root, embedder, manifest)
+        calibrated = keep_calibration(root, embedder, manifest)
         shutil.rmtree(root / PENDING, ignore_errors=True)
         return Written(
             manifest,
@@ -164,7 +159,7 @@ def update(
             embedded=embedded.computed,
             resumed=embedded.resumed,
             is_new=is_new,
-            notes=(*lost, *samples.given.notes, *notes, *looks, *calibrated),
+            notes=(*lost, *samples.given.notes, *notes, *looks, *_zeros(change, base), *calibrated),
         )
 
 
@@ -227,6 +222,29 @@ def _readable(root: Path, rebuild: bool) -> tuple[Present | None, tuple[str, ...
         return None, (f"the index was damaged and is made again of the images given: {error}",)
 
 
+def _check_numbered(out: Path, samples: SamplesToIndex, plan: Plan, wanted: Wanted) -> None:
+    """Raise `BadInput` where rows that have only numbers for names would replace other rows."""
+    if plan.changed and samples.numbered and not wanted.prune:
+        raise BadInput(
+            f"{samples.given.called} has no ids, so its rows are named by their numbers, and"
+            f" {plan.changed:,} of them are other vectors than those of {out}; give ids"
+            " (np.savez(..., ids=...)) to add them, or --prune to put them in their place"
+        )
+
+
+def _zeros(change: Change, base: Manifest) -> list[str]:
+    """Return a note on new vectors of zeros, which have no direction that could be compared."""
+    if base.similarity != "cosine" or not len(change.vectors):
+        return []
+    count = int((~change.vectors.any(axis=1)).sum())
+    if not count:
+        return []
+    return [
+        f"{count:,} of {len(change.vectors):,} vectors hold zeros only: by cosine they are no more"
+        " similar to one image than to another"
+    ]
+
+
 def _check_covers(present: Present, samples: SamplesToIndex) -> None:
     """Raise `BadInput` where a rebuild would lose images that were not given."""
     lost = {id_ for _, id_, _ in present.images} - set(samples.ids)
@@ -254,6 +272,12 @@ def _words(
     if wanted.metadata is None:
         return samples.words, ()
     table, notes = read_metadata(wanted.metadata, samples.ids, root=samples.root)
+    taken = {column for own in table.values() for column in own} & set(samples.columns)
+    if taken:
+        raise BadInput(
+            f"{wanted.metadata} has the column {min(taken)}, which the images have by themselves;"
+            " give it another name"
+        )
     pairs = zip(samples.ids, samples.words, strict=True)
     return [{**own, **table.get(id_, {})} for id_, own in pairs], notes
 
@@ -378,48 +402,6 @@ def _about(embedder: "Embedder") -> str:
     if embedder.card.get("trunk") == AS_GIVEN:
         return "vectors as they were given"
     return "nothing is known of its training"
-
-
-def _keep_model(root: Path, embedder: "Embedder", print_: str) -> None:
-    """Copy the model into the index, where it is not there already."""
-    from assay.model import write_model_folder
-
-    folder = root / MODELS / print_
-    if folder.exists():
-        return
-    if embedder.folder is None:
-        write_model_folder(folder, embedder.model, embedder.card)
-        return
-    with new_folder(folder) as draft:
-        for name in names_in(embedder.folder):
-            source = embedder.folder / name
-            if name not in NOT_OF_THE_MODEL and source.is_file() and not source.is_symlink():
-                shutil.copyfile(source, draft / name)
-
-
-def _keep_calibration(root: Path, embedder: "Embedder", manifest: Manifest) -> list[str]:
-    """Copy the calibration of a model folder where the index has none, and remove one that is of
-    other vectors; return what is to be said about it.
-    """
-    again = f"run `assay calibrate {root} --data DATA`"
-    if (root / CALIBRATION).exists():
-        try:
-            why = "of other vectors"
-            if open_calibration(root / CALIBRATION, manifest) is not None:
-                return []
-        except BadInput:
-            why = "damaged"
-        (root / CALIBRATION).unlink()
-        return [f"the calibration was {why} and was removed; {again}"]
-    if embedder.folder is None or not (embedder.folder / CALIBRATION).is_file():
-        return []
-    if open_calibration(embedder.folder / CALIBRATION, manifest) is None:
-        return [
-            f"the calibration of {embedder.folder} is not for vectors that are stored as"
-            f" {manifest.precision}; {again}"
-        ]
-    shutil.copyfile(embedder.folder / CALIBRATION, root / CALIBRATION)
-    return []
 
 
 # --- the others -----------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ A version's catalog is never changed: an update copies it and changes the copy. 
 - `words`: `number` of the column, `word`, `row`: a word for each image that has one there.
 """
 
+import errno
+import os
 import shutil
 import sqlite3
 import threading
@@ -269,11 +271,15 @@ class CatalogDraft:
 @contextmanager
 def drafting(path: Path, before: Path | None) -> Iterator[CatalogDraft]:
     """Yield a catalog to write, from nothing or from a copy of `before`."""
-    draft = CatalogDraft(path, before)
     try:
-        yield draft
-    finally:
-        draft.close()
+        draft = CatalogDraft(path, before)
+        try:
+            yield draft
+        finally:
+            draft.close()
+    except sqlite3.OperationalError as error:
+        number = errno.ENOSPC if "full" in str(error) else errno.EIO
+        raise OSError(number, os.strerror(number), str(path)) from error
 
 
 def _parts(values: Sequence[object]) -> Iterator[list[object]]:

@@ -218,6 +218,7 @@ class Index:
             min_score=min_score,
             min_precision=min_precision,
             names=names,
+            progress=progress,
         )
 
     def search_like(
@@ -251,14 +252,14 @@ class Index:
         min_score: float | None = None,
         min_precision: float | None = None,
         names: Sequence[str] | None = None,
+        progress: Progress = silent,
     ) -> list[Found]:
         """Return the matches of embeddings (Q, D), or of packed bits where bits are stored."""
         least = self.acceptance.least_score(min_score, min_precision)
         self._check(k, skip, len(z))
-        if not len(z):
-            return []
         called = list(names) if names is not None else [str(row) for row in range(len(z))]
-        nearest = self._searcher.nearest(prepared_queries(z, self.manifest), k + skip, where)
+        queries = prepared_queries(z, self.manifest)
+        nearest = self._searcher.nearest(queries, k + skip, where, progress)
         return self._matches(nearest, skip, least, called)
 
     def classify(
@@ -295,10 +296,17 @@ class Index:
         return answers
 
     def find_queries(
-        self, queries: Given | GivenSamples, progress: Progress = silent
+        self,
+        queries: Given | GivenSamples,
+        progress: Progress = silent,
+        *,
+        skip_broken: bool = False,
     ) -> GivenSamples:
-        """Return samples to search for, of the kind that the model of the index takes."""
-        return find_queries(queries, self.manifest.model, progress)
+        """Return samples to search for, of the kind that the model of the index takes.
+
+        Files that cannot be read are refused, or left out with `skip_broken`.
+        """
+        return find_queries(queries, self.manifest.model, progress, skip_broken=skip_broken)
 
     def embed(self, given: GivenSamples, progress: Progress = silent) -> Vectors:
         """Return embeddings of samples by the model of the index."""
@@ -327,6 +335,11 @@ class Index:
 
     def __len__(self) -> int:
         return self.manifest.count
+
+    def count(self, where: Where | None = None) -> int:
+        """Return how many images pass a filter."""
+        allowed = self._searcher.allowed(where)
+        return len(self) if allowed is None else int(allowed.sum())
 
     @cached_property
     def acceptance(self) -> Acceptance:
@@ -387,9 +400,9 @@ class Index:
 
     def _check(self, k: int, skip: int, queries: int) -> None:
         if k < 1 or skip < 0 or k + skip > MOST_MATCHES:
+            after = f" after the first {skip:,}" if skip else ""
             raise BadInput(
-                f"{k} matches after the first {skip} were asked for; ask for at least 1, and for at"
-                f" most {MOST_MATCHES:,} in all"
+                f"{k:,} matches{after} were asked for; a query has 1 to {MOST_MATCHES:,} in all"
             )
 
     def _matches(

@@ -171,8 +171,8 @@ def read_manifest(root: Path) -> Manifest:
             f"{root} is an index that was never finished; run its `assay index` command again,"
             " which continues it"
             if begun
-            else f"{root} is not an index (no {MANIFEST} in it); make one: assay index MODEL IMAGES"
-            f" --out {root}"
+            else f"{root} is not an index (no {MANIFEST} in it); give the folder that `assay index"
+            " MODEL IMAGES --out INDEX` has made"
         )
     try:
         document = read_document(path, "")

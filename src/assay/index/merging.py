@@ -38,6 +38,7 @@ def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Wr
     homes = [part.manifest.root for part in parts]
     home = None if None in homes else os.path.commonpath([str(one) for one in homes])
     entries: dict[str, Entry] = {}
+    differ = 0
     rows: list[NDArray[Any]] = []
     for part in parts:
         before = "" if home is None else os.path.relpath(str(part.manifest.root), home)
@@ -47,10 +48,16 @@ def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Wr
             if name not in entries:
                 entries[name] = Entry(name, content, part.words.get(row, {}))
                 places.append(row)
-            elif entries[name].content != content:
+            elif entries[name].content == content:
+                differ += part.words.get(row, {}) != entries[name].words
+            else:
+                remedy = (
+                    "rename one of the two files and bring its index up to date"
+                    if home is not None
+                    else "index one of them again with ids of its own (np.savez(..., ids=...))"
+                )
                 raise BadInput(
-                    f"{part.root} has another image called {name} than an index before it; rename"
-                    " one of the two files and bring its index up to date"
+                    f"{part.root} has another image called {name} than an index before it; {remedy}"
                 )
         rows.append(part.vectors.rows[np.array(places, dtype=np.int64)])
     with writing(out) as root:
@@ -72,7 +79,12 @@ def merge(indexes: Sequence[Path], out: Path, progress: Progress = silent) -> Wr
         )
         change = Change(no_rows(), np.concatenate(rows), list(entries.values()))
         manifest = place_version(root, base, None, change, progress)
-        return Written(manifest, added=len(entries), notes=_keep_calibration(root, parts))
+        notes = _keep_calibration(root, parts)
+        if differ:
+            notes += (
+                f"{differ:,} images have other metadata in a later index, which are left out",
+            )
+        return Written(manifest, added=len(entries), notes=notes)
 
 
 def _keep_calibration(root: Path, parts: Sequence[Present]) -> tuple[str, ...]:
@@ -92,22 +104,24 @@ def _keep_calibration(root: Path, parts: Sequence[Present]) -> tuple[str, ...]:
 
 def _check_alike(first: Present, other: Present) -> None:
     """Raise `BadInput` unless two indexes can be one."""
-    for name, said in (
-        ("model", "model"),
-        ("similarity", "similarity"),
-        ("precision", "precision"),
-    ):
-        ours, theirs = (getattr(one.manifest, name) for one in (first, other))
-        if name == "model":
-            ours, theirs = ours.print, theirs.print
-        if ours != theirs:
-            raise BadInput(
-                f"{first.root} and {other.root} differ in their {said} ({str(ours)[:12]} and"
-                f" {str(theirs)[:12]}), so their vectors cannot be compared; index the images of"
-                " one of them anew"
-            )
-    if (first.manifest.root is None) != (other.manifest.root is None):
+    ours, theirs = first.manifest, other.manifest
+    pair = f"{first.root} and {other.root}"
+    if ours.model.print != theirs.model.print:
         raise BadInput(
-            f"only one of {first.root} and {other.root} was made of files, so their names cannot be"
-            " joined; index the other one's images as files too"
+            f"{pair} differ in their model ({ours.model.name} and {theirs.model.name}), so their"
+            " vectors cannot be compared; make one of them again with the model of the other"
+            " (--rebuild)"
+        )
+    if (ours.similarity, ours.precision) != (theirs.similarity, theirs.precision):
+        floats = {ours.precision, theirs.precision} == {"float32", "float16"}
+        remedy = (
+            "run `assay index` with --precision float16 on the other one first; nothing is embedded"
+            if floats
+            else "make one of them again like the other (--rebuild)"
+        )
+        raise BadInput(f"{pair} store {ours.precision} and {theirs.precision}; {remedy}")
+    if (ours.root is None) != (theirs.root is None):
+        raise BadInput(
+            f"only one of {pair} was made of files, so their names cannot be joined; index the"
+            " images of the other one as files too"
         )

@@ -11,22 +11,28 @@ from assay.data.dataset import Vectors
 from assay.data.given import IN_MEMORY, Given, GivenSamples, find_samples
 from assay.errors import BadInput
 from assay.index.manifest import IndexedModel, Manifest
-from assay.index.samples import FILES_OF_VECTORS, find_vectors
+from assay.index.samples import FILES_OF_VECTORS, find_tree, find_vectors
 from assay.index.scoring import prepare
 from assay.progress import Progress
 
 
 def find_queries(
-    queries: Given | GivenSamples, model: IndexedModel, progress: Progress
+    queries: Given | GivenSamples,
+    model: IndexedModel,
+    progress: Progress,
+    *,
+    skip_broken: bool = False,
 ) -> GivenSamples:
-    """Return samples to search for, of the kind that a model takes."""
+    """Return samples to search for, of the kind that a model takes; of a folder, all below it."""
     if isinstance(queries, GivenSamples):
         return queries
-    if isinstance(queries, str | os.PathLike) and model.takes == "vectors":
-        path = Path(queries)
-        if path.suffix.lower() in FILES_OF_VECTORS:
+    if isinstance(queries, str | os.PathLike):
+        path = Path(queries).expanduser()
+        if model.takes == "vectors" and path.suffix.lower() in FILES_OF_VECTORS:
             return find_vectors(path)
-    return find_samples(queries, model.takes, model.inputs, progress)
+        if model.takes == "images" and path.is_dir():
+            return find_tree(path, model.inputs, progress, skip_broken=skip_broken)
+    return find_samples(queries, model.takes, model.inputs, progress, skip_broken=skip_broken)
 
 
 def names_of(given: GivenSamples) -> list[str]:

@@ -14,6 +14,7 @@ from numpy.typing import NDArray
 from assay.data.arrays import check_vectors, decode_labels, decode_words, read_arrays
 from assay.data.dataset import Labels
 from assay.data.given import Given, GivenSamples, find_in_tree, find_samples
+from assay.data.sources.features import check_finite
 from assay.errors import BadInput
 from assay.npz import read_npy
 from assay.progress import Progress, silent
@@ -38,6 +39,7 @@ class SamplesToIndex:
         words: metadata of each sample, by column.
         columns: the columns that these samples set, for every one of them.
         below: the part of the root that the images were looked for in; empty: all of it.
+        numbered: whether the names are only the numbers of rows.
     """
 
     given: GivenSamples
@@ -46,6 +48,7 @@ class SamplesToIndex:
     words: tuple[Mapping[str, str], ...]
     columns: tuple[str, ...]
     below: str = ""
+    numbered: bool = False
 
     @property
     def label(self) -> str | None:
@@ -78,10 +81,11 @@ def find_to_index(
         progress: called while files are checked.
     """
     path = Path(images).expanduser() if isinstance(images, str | os.PathLike) else None
-    if takes == "images" and path is not None and path.is_dir():
-        folder = path.resolve()
-        given = find_in_tree(folder, inputs, progress, skip_broken=skip_broken, remedy=SKIP)
-        given = replace(given, words={FOLDER: _folders(given.files, folder)})
+    in_tree = takes == "images" and path is not None and path.is_dir()
+    if in_tree:
+        assert path is not None
+        folder: Path | None = path.resolve()
+        given = find_tree(path, inputs, progress, skip_broken=skip_broken)
     elif takes == "vectors" and path is not None and path.suffix.lower() in FILES_OF_VECTORS:
         given, folder = find_vectors(path), None
     else:
@@ -89,11 +93,28 @@ def find_to_index(
         folder = Path(given.source) if given.source else _common_folder(given.files)
     home = folder if root is None else root.expanduser().resolve()
     if given.files and home is not None and folder is not None:
-        found = _named(given, [_below(file, home) for file in given.files], home)
+        ids = [_below(file, home) for file in given.files]
+        if in_tree:
+            given = replace(given, words={FOLDER: [_folder_of(id_) for id_ in ids]})
+        found = _named(given, ids, home)
         return found if folder == home else replace(found, below=_below(folder, home))
     named = given.arrays.get("ids")
-    ids = map(str, range(given.count)) if named is None else map(str, named.tolist())
-    return _named(given, list(ids), None)
+    if named is None:
+        return replace(_named(given, [*map(str, range(given.count))], None), numbered=True)
+    return _named(given, [*map(str, named.tolist())], None)
+
+
+def find_tree(
+    folder: Path, inputs: int, progress: Progress = silent, *, skip_broken: bool
+) -> GivenSamples:
+    """Return the images in a folder and below it, with the folder of each as a word."""
+    given = find_in_tree(folder.resolve(), inputs, progress, skip_broken=skip_broken, remedy=SKIP)
+    return replace(given, words={FOLDER: [_folder_of(id_) for id_ in given.arrays["ids"].tolist()]})
+
+
+def _folder_of(id_: str) -> str:
+    """Return the folder in the name of an image; empty where it lies in the root itself."""
+    return id_.rpartition("/")[0]
 
 
 def find_vectors(path: Path) -> GivenSamples:
@@ -111,6 +132,7 @@ def find_vectors(path: Path) -> GivenSamples:
         arrays = read_arrays(path, called, ["z"], ["y", "ids", "classes"])
     z = arrays["z"]
     check_vectors(z, called)
+    check_finite(z, called)
     found = find_samples(z, "vectors", z.shape[1])
     for name in {"y", "ids"} & set(arrays):
         if arrays[name].shape != (len(z),):
@@ -144,7 +166,8 @@ def _named(given: GivenSamples, ids: Sequence[str], root: Path | None) -> Sample
     for id_ in first:
         if not id_ or not id_.isprintable():
             raise BadInput(
-                f"{given.called}: the name {id_!r} is empty or cannot be printed; rename the file"
+                f"{given.called}: the name {id_!a} is empty, or has letters that cannot be printed;"
+                " give another"
             )
     words = tuple(
         {
@@ -159,12 +182,6 @@ def _named(given: GivenSamples, ids: Sequence[str], root: Path | None) -> Sample
     return SamplesToIndex(
         samples, tuple(ids[row] for row in rows.tolist()), root, words, tuple(given.words)
     )
-
-
-def _folders(files: Sequence[Path], folder: Path) -> list[str]:
-    """Return the folder of each file below `folder`; empty where it lies in `folder` itself."""
-    found = [file.parent.relative_to(folder).as_posix() for file in files]
-    return ["" if name == "." else name for name in found]
 
 
 def _common_folder(files: Sequence[Path]) -> Path | None:

@@ -3,16 +3,19 @@
 import threading
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from assay.index.backends import Backend, Mask, Rows, StoredVectors
-from assay.index.backends.exact import Exact
 from assay.index.catalog import Catalog
-from assay.index.scoring import Scores, score_candidates
+from assay.index.scan import Scan, nearest_by
+from assay.index.scoring import Scores
+from assay.progress import Progress, silent
+
+AT_ONCE = 1024
+"""Queries that are searched between two reports of progress."""
 
 REMEMBERED = 1 << 26
 """Bytes of masks of filters that are kept."""
@@ -68,23 +71,30 @@ class Searcher:
     ) -> None:
         self.vectors, self.alive, self.catalog = vectors, alive, catalog
         self.backend, self.effort = backend, effort
-        self._exact = Exact().open(Path(), vectors)
+        self._scan = Scan(vectors)
         self._passing: OrderedDict[_Filter, Mask | None] = OrderedDict()
         self._turn = threading.Lock()
 
-    def nearest(self, queries: NDArray[Any], k: int, where: Where | None = None) -> Nearest:
-        """Return the k nearest rows that pass a filter, or all where fewer do."""
+    def nearest(
+        self,
+        queries: NDArray[Any],
+        k: int,
+        where: Where | None = None,
+        progress: Progress = silent,
+    ) -> Nearest:
+        """Return the k nearest rows that pass a filter, or all where fewer do.
+
+        `progress` is called with the stage, the queries done and their total.
+        """
         allowed = self.allowed(where)
         k = min(k, len(self.vectors) if allowed is None else int(allowed.sum()))
-        if not k:
-            nothing = np.empty((len(queries), 0))
-            return Nearest(nothing.astype(np.int64), nothing)
-        found = self.backend.candidates(queries, k, allowed, self.effort)
-        rows, scores = score_candidates(self.vectors, queries, found, k)
-        short = np.flatnonzero(rows[:, -1] < 0)
-        if len(short):
-            found = self._exact.candidates(queries[short], k, allowed, None)
-            rows[short], scores[short] = score_candidates(self.vectors, queries[short], found, k)
+        rows, scores = np.empty((len(queries), k), dtype=np.int64), np.empty((len(queries), k))
+        for start in range(0, len(queries) if k else 0, AT_ONCE):
+            place = slice(start, min(start + AT_ONCE, len(queries)))
+            rows[place], scores[place] = nearest_by(
+                self.backend, self._scan, queries[place], k, allowed, self.effort
+            )
+            progress("searching", place.stop, len(queries))
         return Nearest(rows, scores)
 
     def allowed(self, where: Where | None) -> Mask | None:

@@ -203,7 +203,7 @@ def _discard(folder: Path, present: Path | None) -> None:
     """
     try:
         forget(folder / BACKEND, present)
-    except (BadInput, RuntimeError):
+    except BadInput:
         return
     if not folder.name.startswith(DEAD):
         folder = folder.rename(folder.with_name(f"{DEAD}{folder.name}-{secrets.token_hex(4)}"))
@@ -213,7 +213,7 @@ def _discard(folder: Path, present: Path | None) -> None:
 def forget(structure: Path, present: Path | None) -> None:
     """Remove what a structure keeps outside of the index, whichever back end wrote it.
 
-    Raise `BadInput` or `RuntimeError` where a server cannot be reached.
+    Raise `BadInput` where a server cannot be reached.
     """
     if structure.is_dir():
         for kind in backends.values():
@@ -288,7 +288,7 @@ def _forgetting(structure: Path, root: Path) -> Iterator[None]:
         yield
     except BaseException:
         present = root / read_manifest(root).folder if is_index(root) else None
-        with suppress(BadInput, RuntimeError):
+        with suppress(BadInput):
             forget(structure, present)
         raise
 

@@ -99,7 +99,7 @@ class Backend(Protocol):
 
         Called before the folder of a version that nobody needs any more is removed; `kept` is the
         folder of the present version's structure, whose part must stay. Raise `BadInput` where a
-        server does not answer, or stops to answer.
+        server does not answer, or stops answering.
         """
 
 

@@ -168,7 +168,7 @@ class Milvus:
         """Drop the server's collection of a version, unless the present version has the same.
 
         It goes by what is written in the folder, whichever settings this back end has. Raise
-        `BadInput` where the server does not answer, or stops to answer.
+        `BadInput` where the server does not answer, or stops answering.
         """
         if not (folder / RECORD).exists():
             return

@@ -55,7 +55,11 @@ async function ask(address, options = {}) {
     if (problem.name === "AbortError") throw problem;
     throw new Failure("The service does not answer.", "Check that it is running.", true);
   }
-  const document = await response.json().catch(() => ({}));
+  const document = await response.json().catch((problem) => {
+    if (problem.name === "AbortError") throw problem;
+    if (response.ok) throw new Failure("The answer was cut short.", "Try again.", true);
+    return {};
+  });
   if (!response.ok) {
     const error = document.error || `The service answered with status ${response.status}.`;
     throw new Failure(sentence(error), sentence(document.remedy || ""), response.status >= 500);
