@@ -69,11 +69,15 @@ def _read(path, changed):
 class FakeIndex:
     """An index with the interface of `assay.index.Index`, of colour histograms.
 
-    `fail` is an error that every search raises; `searches` is how many have begun.
+    `fail` is an error that every search raises; `searches` is how many have begun; `unshown` has
+    the error, or the score, of a precision.
     """
 
     def __init__(self, pictures, version=1, *, takes="images", calibrated=False):
-        self.root, self.pictures = Path("birds-index"), Path(pictures)
+        self.pictures = Path(pictures)
+        self.root = self.pictures.with_name("birds-index")
+        self.root.mkdir(exist_ok=True)
+        (self.root / "index.json").touch()
         self.entries, self.vectors = {}, {}
         for path in sorted(self.pictures.rglob("*.png")):
             id_ = path.relative_to(self.pictures).as_posix()
@@ -89,6 +93,7 @@ class FakeIndex:
         )
         self.manifest = SimpleNamespace(
             version=version,
+            root=str(self.pictures),
             count=len(self.entries),
             model=model,
             similarity="cosine",
@@ -96,7 +101,8 @@ class FakeIndex:
             quality=SimpleNamespace(recall_at_10=0.987),
         )
         self.calibration = object() if calibrated else None
-        self.catalog = self
+        self.catalog = self.acceptance = self
+        self.unshown = {}
         self.current, self.closed = True, 0
         self.fail, self.searches = None, 0
         self._go_on = threading.Event()
@@ -130,7 +136,15 @@ class FakeIndex:
     def search_like(self, id_, k=10, **options):
         return self._matches(id_, self.vectors[id_], k, id_, **options)
 
-    def _matches(self, name, z, k, leave_out, *, where=None, skip=0, min_precision=None):
+    def least_score(self, score, precision):
+        found = self.unshown.get(precision, precision)
+        if isinstance(found, Exception):
+            raise found
+        return found
+
+    def _matches(
+        self, name, z, k, leave_out, *, where=None, skip=0, min_score=None, min_precision=None
+    ):
         assert not self.closed
         self.searches += 1
         assert self._go_on.wait(60)
@@ -149,7 +163,8 @@ class FakeIndex:
             and all(self.entries[id_].words[name] in words for name, words in (where or {}).items())
         ]
         scored.sort(key=lambda pair: (-pair[0], pair[1]))
-        kept = [(s, i) for s, i in scored if not min_precision or s > min_precision]
+        least = max(-1 if least is None else least for least in (min_score, min_precision))
+        kept = [(s, i) for s, i in scored if s > least]
         return Found(
             name,
             tuple(
@@ -269,3 +284,17 @@ def build_index(pictures, out):
     embedder = Embedder(model, {"trunk": "conv"}, torch.device("cpu"))
     Index.build(embedder, str(pictures), out).close()
     return out
+
+
+def calibrate_index(folder, classes=12, same=6):
+    """Calibrate an index as if on vectors around so few centres, where little can be shown."""
+    from assay.index.calibration import AskedGallery, Calibrated, calibrate
+    from assay.index.manifest import read_manifest
+
+    random, y = np.random.default_rng(0), np.repeat(np.arange(classes), 6)
+    z = random.normal(size=(classes, 16))[y] + 0.5 * random.normal(size=(len(y), 16))
+    z /= np.linalg.norm(z, axis=1, keepdims=True)
+    of = Calibrated(read_manifest(folder).model.print, "cosine", "float32", "shapes", "all")
+    found = calibrate(z.astype(np.float32), y, of)
+    replace(found, asked=AskedGallery(None, same)).write(folder / "calibration.json")
+    return folder

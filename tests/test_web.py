@@ -6,6 +6,7 @@ import logging
 import os
 import re
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -26,8 +27,10 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from assay.cli.serve import serve as command
-from assay.data.images import FORMATS
+from assay.data.images import FORMATS, endings
 from assay.errors import BadInput
+from assay.hashing import digest_bytes
+from assay.index import Index
 from assay.index.calibration import TooFew
 from assay.index.manifest import DamagedIndex
 from assay.web import Settings, create_app
@@ -36,12 +39,13 @@ from assay.web.asked import MOST_FILTERS
 from assay.web.gate import HEADERS, POLICY
 from assay.web.metrics import BOUNDS, Metrics
 from assay.web.pictures import SIDE, Thumbnails, shrink
-from assay.web.refusal import Refusal
+from assay.web.refusal import Refusal, without_path
 from assay.web.served_index import ServedIndex
 from assay.web.server import PatientProtocol
 from serving import (
     FakeIndex,
     build_index,
+    calibrate_index,
     draw,
     make_pictures,
     png,
@@ -139,7 +143,10 @@ def test_as_many_filters_as_the_document_says_are_taken(served):
     for content in schema["requestBody"]["content"].values():
         assert content["schema"]["properties"]["where"]["maxItems"] == MOST_FILTERS
     where = ["colour=gold"] * MOST_FILTERS
-    fields = {"id": "red/disc 0.png", "where": where, "k": "5", "skip": "0", "min_precision": "0.1"}
+    fields = {
+        "id": "red/disc 0.png", "where": where, "k": 5, "skip": 0, "min_score": -1,
+        "min_precision": 0.1,
+    }  # fmt: skip
     assert ids(served.search(**fields))
     assert ids(served.search(RED, where=where))
     assert ids(served.client.post("/api/search", json=fields))
@@ -169,6 +176,53 @@ def test_a_precision_that_so_few_classes_cannot_show_is_refused_with_the_reason(
         index.fail = TooFew("0.99 cannot be shown from 9 classes; give at least 344, or less")
         answer = served.search(RED, min_precision=0.99)
         check_problem(answer, 400, "with so few classes", "lower precision", "at least 344")
+
+
+def test_matches_below_the_least_score_are_left_out(served):
+    whole = served.search(RED, k=24).json()["matches"]
+    least = (whole[0]["score"] + whole[-1]["score"]) / 2
+    kept = [match["id"] for match in whole if match["score"] > least]
+    assert ids(served.search(RED, k=24, min_score=least)) == kept and 0 < len(kept) < 24
+    as_json = {"id": "red/disc 0.png", "k": 24}
+    document = served.client.post("/api/search", json=as_json).json()
+    kept = [match["id"] for match in document["matches"] if match["score"] > least]
+    answer = served.client.post("/api/search", json={**as_json, "min_score": least})
+    assert ids(answer) == kept and 0 < len(kept) < 23
+
+
+def test_facts_say_which_precisions_can_be_asked_for_and_why_not(pictures):
+    index = FakeIndex(pictures, calibrated=True)
+    index.unshown = {
+        0.9: BadInput("/home/somebody/birds-index has no class for most of its images; say it"),
+        0.95: TooFew("9 classes are too few; give more"),
+        0.99: np.inf,
+    }
+    with serving(lambda: index) as served:
+        found = served.client.get("/api/index").json()["precisions"]
+        problems = {one["precision"]: one["problem"] for one in found}
+    assert list(problems) == [0.8, 0.9, 0.95, 0.99] and problems[0.8] is None
+    assert "not known how many" in problems[0.9]
+    assert problems[0.95] == "this index is calibrated on too few classes for this precision"
+    assert "sure enough" in problems[0.99]
+    with serving(lambda: FakeIndex(pictures)) as served:
+        assert served.client.get("/api/index").json()["precisions"] == []
+
+
+def test_facts_of_a_real_index_agree_with_its_searches(pictures, tmp_path):
+    """What is offered is answered; what is not offered is refused, or finds nothing."""
+    folder = calibrate_index(build_index(pictures, tmp_path / "shapes"))
+    with serving(lambda: Index.open(folder)) as served:
+        precisions = served.client.get("/api/index").json()["precisions"]
+        assert len(precisions) == 4
+        for one in precisions:
+            answer = served.search(RED, min_precision=one["precision"])
+            if one["problem"] is None:
+                assert answer.status_code == 200
+            elif answer.status_code == 200:
+                assert ids(answer) == []
+            else:
+                check_problem(answer, 400)
+        assert {one["problem"] is None for one in precisions} == {True, False}
 
 
 def test_bad_input_that_names_no_remedy_still_has_one(pictures):
@@ -239,6 +293,20 @@ def test_what_is_no_image_is_refused(served, content, words):
     check_problem(served.search(content, name="owl.png"), 400, words, "owl.png", "JPEG")
 
 
+@pytest.mark.skipif(".heic" in endings(), reason="the reader of HEIC is installed")
+@pytest.mark.parametrize("name", ["owl.heic", "owl.HEIF"])
+def test_heic_without_its_reader_is_refused_in_words_for_a_visitor(served, name):
+    content = b"\0\0\0\x18ftypheic\0\0\0\0mif1heic" + bytes(200)
+    answer = served.search(content, name=name)
+    check_problem(answer, 400, name, "does not read", "save it as JPEG")
+    assert "pip" not in answer.text
+
+
+def test_facts_have_the_endings_of_the_formats_that_are_read(served):
+    found = served.client.get("/api/index").json()["endings"]
+    assert set(found) == endings() and found == sorted(found)
+
+
 def header_of(width, height):
     """Return a PNG whose header promises pixels that never come."""
     content = bytearray(png(Image.new("RGB", (1, 1))))
@@ -270,6 +338,8 @@ def test_an_enormous_image_is_refused_by_its_header(served, monkeypatch, width, 
         ({"id": "a", "skip": "-1"}, "'skip'"),
         ({"id": "a", "skip": "9001"}, "'skip'"),
         ({"id": "a", "min_precision": "1"}, "min_precision"),
+        ({"id": "a", "min_score": "inf"}, "'min_score' is not a finite number"),
+        ({"id": "a", "min_score": "high"}, "'min_score' is not a finite number"),
         ({"id": "a", "min_precision": "nan"}, "min_precision"),
         ({"id": "a", "where": "colour"}, "the filter 'colour' lacks an ="),
         ({"id": "a", "where": "colour= "}, "column=word, such as colour=red"),
@@ -303,12 +373,20 @@ def test_an_image_that_is_no_file_is_refused(served):
         '{"id": "a", "where": [3]}', '{"id": ["a"]}', '{"id": "\\ud800"}', '{"id": NaN}',
         '{"id": "a", "min_precision": true}', '{"id": "a", "image": "b"}', "[" * 50_000,
         '{"id": "a", "k": 123456789012345678901234567890}', "\xff",
+        '{"id": "a", "min_score": 1e400}', '{"id": "a", "min_score": [0]}',
+        '{"id": "a", "min_score": false}',
     ],
 )  # fmt: skip
 def test_json_that_makes_no_sense_is_refused(served, body):
     headers = {"content-type": "application/json"}
     content = body.encode("latin-1")
     check_problem(served.client.post("/api/search", content=content, headers=headers), 400)
+
+
+@pytest.mark.parametrize("name", ["k", "skip", "min_score", "min_precision"])
+def test_a_text_in_json_is_no_number(served, name):
+    answer = served.client.post("/api/search", json={"id": "red/disc 0.png", name: "2"})
+    check_problem(answer, 400, f"'{name}' is a text, not a number")
 
 
 def test_an_unknown_id_is_not_found(served):
@@ -680,6 +758,7 @@ def test_the_token_is_never_in_the_log(guarded, caplog):
         ({"token": "short"}, "5 characters"),
         ({"token": "with spaces in it which no header has"}, "header"),
         ({"token": ""}, "0 characters"),
+        ({"token": "a"}, "1 character,"),
         ({"host_names": ("a b",)}, "--host-name"),
         ({"host_names": ("find.local:80",)}, "--host-name"),
         ({"port": 70000}, "--port"),
@@ -759,23 +838,43 @@ def test_a_thumbnail_of_a_file_that_changed_or_is_gone_is_refused(photograph):
     assert thumbnails.find(index, "red/disc.png") is made  # from memory
     before = photograph.read_bytes()
     photograph.write_bytes(RED)
-    with pytest.raises(Refusal, match="changed since") as refused:
-        thumbnails.find(index, "red/disc.png")
-    assert refused.value.status == 410
+    refusal_of_thumbnail(index)
     photograph.unlink()
-    with pytest.raises(Refusal, match="No such file") as refused:
-        thumbnails.find(index, "red/disc.png")
-    assert refused.value.status == 410
+    refusal_of_thumbnail(index)
     photograph.write_bytes(before)
     assert thumbnails.find(index, "red/disc.png") == made
 
 
-def test_a_special_file_is_not_opened(photograph):
-    index, thumbnails = FakeIndex(photograph.parents[1]), Thumbnails()
+def refusal_of_thumbnail(index, id_="red/disc.png"):
+    """Return what is said where a thumbnail is refused since its file is gone or changed."""
+    with pytest.raises(Refusal, match="not there any more, or was changed") as refused:
+        Thumbnails().find(index, id_)
+    return refused.value.status, refused.value.problem
+
+
+def test_a_refused_thumbnail_does_not_tell_which_files_the_disk_has(photograph, monkeypatch):
+    index = FakeIndex(photograph.parents[1])
+    before, said = photograph.read_bytes(), []
+    photograph.write_bytes(RED)
+    said.append(refusal_of_thumbnail(index))
     photograph.unlink()
-    os.mkfifo(photograph)
-    with pytest.raises(Refusal, match="a pipe"):
-        thumbnails.find(index, "red/disc.png")
+    said.append(refusal_of_thumbnail(index))
+    os.mkfifo(photograph)  # it is not opened: that would wait for ever
+    said.append(refusal_of_thumbnail(index))
+    photograph.unlink()
+    photograph.mkdir()
+    said.append(refusal_of_thumbnail(index))
+    monkeypatch.setattr(index, "file_of", lambda id_: None)  # a link out of the root
+    said.append(refusal_of_thumbnail(index))
+    monkeypatch.undo()
+    photograph.rmdir()
+    photograph.write_bytes(b"no image")
+    index.entries["red/disc.png"] = replace(
+        index.entries["red/disc.png"], content=digest_bytes(b"no image")
+    )
+    said.append(refusal_of_thumbnail(index))
+    assert before and len(said) == 6 and all(one == said[0] for one in said)
+    assert said[0][0] == 410 and str(photograph.parents[1]) not in str(said[0][1])
 
 
 def test_thumbnails_in_memory_are_bounded(pictures):
@@ -931,7 +1030,7 @@ def test_a_version_that_cannot_be_opened_leaves_the_old_one_in_place(pictures):
     with served_index.using() as index:
         assert index.manifest.version == 1 and not index.closed
     assert "index.json is damaged" in served_index.problem
-    assert len(said) == 1 and "version 1 stays in place" in said[0]
+    assert len(said) == 1 and "version 1 is still served" in said[0]
     writer.broken = None
     assert not served_index.refresh()  # too early: it is tried again later
     now[0] += 1.5
@@ -968,10 +1067,69 @@ def test_health_says_that_a_newer_version_cannot_be_opened(pictures):
         assert served.search(RED).json()["version"] == 1
 
 
+def test_health_says_that_the_folder_of_the_index_is_gone(pictures, tmp_path):
+    folder = build_index(pictures, tmp_path / "shapes")
+    with serving(lambda: Index.open(folder)) as served:
+        (folder / "index.json").rename(tmp_path / "index.json")
+        served.service.index.refresh()
+        health = served.client.get("/api/health").json()
+        assert health["problem"] == (
+            "the folder of the index has no index.json any more; version 1 is still served"
+        )
+        shutil.rmtree(folder)
+        wait_until(
+            lambda: (
+                served.client.get("/api/health").json()["problem"]
+                == "the folder of the index is gone; version 1 is still served"
+            )
+        )
+        assert served.client.get("/api/health").json()["ok"]
+        assert served.search(RED).json()["version"] == 1
+
+
+def test_no_answer_holds_the_path_of_the_index(pictures):
+    writer = Writer(pictures)
+    with serving(writer.open) as served:
+        index = writer.opened[0]
+        folder = str(index.root)
+        index.fail = BadInput(
+            f"{folder} is not calibrated; run `assay calibrate {folder} --data D`"
+        )
+        answer = served.search(RED, min_precision=0.9)
+        check_problem(answer, 400, "birds-index is not calibrated", "calibrate birds-index --data")
+        assert str(pictures.parent) not in answer.text
+        index.fail = None
+        writer.broken = DamagedIndex(f"{folder}/versions/v000002/catalog.sqlite cannot be read")
+        writer.write()
+        served.service.index.refresh()
+        health = served.client.get("/api/health")
+        assert "birds-index/versions/v000002/catalog.sqlite cannot be read" in health.text
+        assert str(pictures.parent) not in health.text
+
+
+def test_a_folder_without_a_name_gets_one():
+    here = Path().resolve().name
+    assert without_path(". is not calibrated. Run `a . --b`.", Path()) == (
+        f"{here} is not calibrated. Run `a {here} --b`."
+    )
+
+
+def test_a_search_that_cannot_be_done_at_present_may_be_tried_again(pictures, caplog):
+    index = FakeIndex(pictures)
+    with serving(lambda: index) as served:
+        index.fail = RuntimeError("Milvus at http://secret:19530 failed at searching")
+        answer = served.search(RED)
+        check_problem(answer, 503, "at present", "try again")
+        assert answer.headers["retry-after"] == "1"
+        assert "secret" not in answer.text and "secret" in caplog.text
+        index.fail = None
+        assert served.search(RED).status_code == 200
+
+
 @pytest.mark.parametrize(
     "error",
     [
-        RuntimeError("a bug with /secret/paths"),
+        KeyError("a bug with /secret/paths"),
         DamagedIndex("a file is missing"),
         DamagedIndex("its server is gone", "; start it"),
     ],
@@ -1073,7 +1231,16 @@ def test_the_docs_page_has_every_route_with_its_fields(served):
             assert "422" not in operation["responses"]
             assert {"200", "401", "403", "421", "500"} <= set(operation["responses"])
     assert f"{served.url}/api/search" in text and "Bearer" not in text
-    for field in ("image", "min_precision", "where", "confidence", "recall_at_10"):
+    for field in (
+        "image",
+        "min_precision",
+        "min_score",
+        "precisions",
+        "endings",
+        "where",
+        "confidence",
+        "recall_at_10",
+    ):
         assert f"<code>{field}</code>" in text
 
 
@@ -1235,6 +1402,15 @@ def run_command(*words):
 def test_a_folder_that_is_no_index_is_refused(tmp_path):
     refused = run_command(tmp_path, "--port", 0)
     assert isinstance(refused.exception, BadInput) and "is not an index" in str(refused.exception)
+
+
+def test_a_current_folder_that_is_no_index_is_refused_with_the_remedy(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    refused = run_command("--port", 0)
+    assert isinstance(refused.exception, BadInput)
+    assert str(refused.exception).endswith("give the folder of an index: assay serve INDEX")
+    (tmp_path / ".pending").mkdir()
+    assert "never finished" in str(run_command("--port", 0).exception)
 
 
 def test_a_port_in_use_is_refused_with_the_remedy(tmp_path):

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from assay.data.images import endings
 from assay.index import Index
 from assay.index.calibration import TooFew
 from serving import FakeIndex, build_index, draw, make_pictures, png, serving, with_settings
@@ -126,6 +127,11 @@ def wait_until(page, condition):
 def wait_for_matches(page):
     wait_until(page, "document.querySelector('#status').textContent.includes('best first')")
     return page.locator(NAMES).evaluate_all("all => all.map((one) => one.ariaLabel)")
+
+
+def leave(page):
+    """Leave the page before its service ends, of which it may still ask for a thumbnail."""
+    page.goto("about:blank")
 
 
 def ids_of(page):
@@ -253,6 +259,88 @@ def test_a_single_match_is_counted_as_one(open_page, tmp_path):
         send_file(page, "drop", png(draw("red", "disc", 33)))
         wait_for_matches(page)
         assert page.inner_text("#status").startswith("1 match, best first")
+        leave(page)
+
+
+def test_precisions_that_cannot_be_shown_are_disabled_with_the_reason(open_page, pictures):
+    index = FakeIndex(pictures, calibrated=True)
+    index.unshown = {0.95: TooFew("too few"), 0.99: TooFew("too few")}
+    with serving(lambda: index) as served:
+        page = open_page(served).page
+        options = page.locator("#precision option").evaluate_all(
+            "all => all.map((one) => [one.textContent, one.disabled])"
+        )
+        assert options == [
+            ["any", False], ["80%", False], ["90%", False], ["95%", True], ["99%", True],
+        ]  # fmt: skip
+        assert page.inner_text("#precisionless") == (
+            "95%, 99%: this index is calibrated on too few classes for this precision."
+        )
+        page.select_option("#precision", "0.9")
+        send_file(page, "drop", png(draw("red", "disc", 33)))
+        expected = served.search(png(draw("red", "disc", 33)), k=24, min_precision=0.9).json()
+        assert ids_of(page) == [match["id"] for match in expected["matches"]]
+        leave(page)
+
+
+def test_an_index_without_calibration_offers_no_precision(open_page, served):
+    page = open_page(served).page
+    assert not page.locator("#sureness").is_visible()
+    send_file(page, "drop", png(draw("red", "disc", 33)))
+    wait_for_matches(page)
+    assert page.locator(".sure").count() == 0
+
+
+def test_the_colour_of_a_match_says_how_sure_it_is(open_page, calibrated):
+    page = open_page(calibrated).page
+    send_file(page, "drop", png(draw("red", "disc", 33)))
+    wait_for_count(page, 24)
+    shares = [
+        match["confidence"]
+        for match in calibrated.search(png(draw("red", "disc", 33)), k=24).json()["matches"]
+    ]
+    kinds = page.locator(".sure").evaluate_all("all => all.map((one) => one.className)")
+    expected = [
+        "sure good" if share >= 0.8 else "sure poor" if share < 0.5 else "sure" for share in shares
+    ]
+    assert kinds == expected
+    page.evaluate(
+        """() => document.querySelector("#grid").replaceChildren(
+            ...[0.003, 0.494, 0.5, 0.79, 0.8, 0.999].map(sureness))"""
+    )
+    assert page.locator(".sure").evaluate_all(
+        "all => all.map((one) => [one.className, one.textContent])"
+    ) == [
+        ["sure poor", "under 1% sure"], ["sure poor", "49% sure"], ["sure", "50% sure"],
+        ["sure", "79% sure"], ["sure good", "80% sure"], ["sure good", "over 99% sure"],
+    ]  # fmt: skip
+    colours = page.locator(".sure").evaluate_all(
+        "all => all.map((one) => getComputedStyle(one).backgroundColor)"
+    )
+    assert len({colours[0], colours[2], colours[4]}) == 3
+
+
+def test_a_long_list_of_filters_shows_that_it_goes_on(open_page, tmp_path):
+    pictures = make_pictures(tmp_path / "pictures", each=1)
+    index = FakeIndex(pictures)
+    words = [(f"word {place:02}", 1) for place in range(24)]
+    index.words_of = lambda column, most: words
+    with serving(lambda: index) as served:
+        page = open_page(served).page
+        assert page.get_by_label("Find in colour").get_attribute("placeholder") == "Find among 24…"
+        shown = page.evaluate(
+            """() => {
+                const list = document.querySelector(".list");
+                return list.clientHeight / list.firstChild.getBoundingClientRect().height;
+            }"""
+        )
+        assert 0.3 < shown % 1 < 0.7
+        leave(page)
+
+
+def test_the_files_that_can_be_chosen_are_those_that_are_read(open_page, served):
+    page = open_page(served).page
+    assert set(page.get_attribute("#file", "accept").split(",")) == endings()
 
 
 # --- trouble --------------------------------------------------------------------------------------
@@ -263,6 +351,7 @@ def test_a_file_that_is_no_picture_is_refused_in_words(open_page, served):
     send_file(watched.page, "drop", b"<svg onload=alert(1)>", name="<b>x</b>.svg")
     watched.page.wait_for_selector("#alert:visible")
     said = watched.page.inner_text("#alert")
+    wait_until(watched.page, "document.querySelector('#picture').hidden")
     assert "<b>x</b>" not in watched.page.inner_html("#alert") and "JPEG" in said
     # The browser itself notes answers that are no success.
     assert all("400 (Bad Request)" in text for text in watched.complaints)
@@ -290,12 +379,40 @@ def test_a_precision_that_so_few_classes_cannot_show_is_refused_in_words(open_pa
         watched.complaints.clear()
 
 
+def test_the_name_of_a_file_stays_as_it_is_in_a_message(open_page, served):
+    watched = open_page(served)
+    for name in ("text.jpg", "text"):
+        send_file(watched.page, "drop", b"no picture", name=name)
+        watched.page.wait_for_selector("#alert:visible")
+        assert watched.page.inner_text("#error").startswith(f"{name} cannot be read")
+        assert watched.page.inner_text("#called") == name
+        wait_until(watched.page, "document.querySelector('#picture').hidden")
+    assert all("400 (Bad Request)" in text for text in watched.complaints)
+    watched.complaints.clear()
+    send_file(watched.page, "drop", png(draw("red", "disc", 33)))
+    wait_for_matches(watched.page)
+    assert watched.page.locator("#picture").is_visible()
+
+
 def test_a_file_that_is_too_large_is_refused_without_sending_it(open_page, pictures):
-    with serving(lambda: FakeIndex(pictures), with_settings(most_bytes=1000)) as small:
-        page = open_page(small).page
-        send_file(page, "drop", bytes(5000))
+    small = png(draw("red", "disc", 33))
+    with serving(lambda: FakeIndex(pictures), with_settings(most_bytes=len(small))) as served:
+        page = open_page(served).page
+        send_file(page, "drop", small, name="small.png")
+        first = ids_of(page)
+        send_file(page, "drop", bytes(5000), name="large.png")
         page.wait_for_selector("#alert:visible")
         assert "0 MB" in page.inner_text("#alert")
+        assert page.inner_text("#called") == "large.png"
+        assert not page.locator("#picture").is_visible()
+        assert page.locator(CARD).count() == 0 and page.inner_text("#status") == ""
+        page.select_option("#count", "12")  # there is nothing to search with
+        assert page.locator("#alert").is_visible() and page.locator(CARD).count() == 0
+        page.select_option("#count", "24")
+        page.go_back()
+        assert ids_of(page) == first and page.inner_text("#called") == "small.png"
+        assert page.locator("#picture").is_visible() and not page.locator("#alert").is_visible()
+        leave(page)
 
 
 def test_a_service_that_is_gone_is_said_in_words_with_a_button(open_page, pictures):
@@ -354,6 +471,7 @@ def test_the_token_of_an_address_leaves_it_and_keeps_working(open_page, pictures
         page.reload()
         page.wait_for_selector("#columns details")
         assert TOKEN not in page.evaluate("document.cookie")
+        leave(page)
 
 
 def test_a_picture_whose_file_is_gone_is_said_in_words(open_page, tmp_path):

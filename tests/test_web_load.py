@@ -127,7 +127,7 @@ def test_versions_of_a_real_index_leave_no_open_file_behind(tmp_path):
     with serving(lambda: Index.open(folder)) as served:
         counts = []
         for _ in range(30):
-            update(folder, "as_is", chance.standard_normal((50, 8)), Wanted())
+            update(folder, "as_is", chance.standard_normal((50, 8)), Wanted(prune=True))
             assert served.service.index.refresh()
             answer = served.search(id="7", k=3).json()
             assert len(answer["matches"]) == 3

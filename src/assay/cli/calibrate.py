@@ -72,7 +72,7 @@ def calibrate(
     confidences and takes --min-precision. Of DATA, only the trainval half is used: the fold that
     the model held out, or all of other data.
 
-    Example: assay calibrate birds-index --data folder:birds --precision 0.95
+    Example: assay calibrate birds.index --data folder:birds --precision 0.95
     """
     from assay.cli.progress import follow
     from assay.index.calibration import AskedGallery

@@ -35,7 +35,11 @@ def serve(
     ] = False,
     host_name: Annotated[
         list[str] | None,
-        typer.Option(metavar="NAME", help="A name by which the service may be called."),
+        typer.Option(
+            metavar="NAME",
+            help="Name of this machine in the address that clients use, such as"
+            " search.example.org.",
+        ),
     ] = None,
     max_upload: Annotated[
         float, typer.Option(metavar="MB", help="Size of the largest upload.")
@@ -56,12 +60,17 @@ def serve(
     try:
         from assay import web
         from assay.index import Index
+        from assay.index.manifest import MANIFEST, PENDING, VERSIONS
     except ModuleNotFoundError as error:
         if error.name in LIBRARIES:
             raise BadInput(
                 f"assay serve needs {error.name}: pip install 'assay-dml[serve]'"
             ) from None
         raise
+    if index == Path() and not any(Path(name).exists() for name in (MANIFEST, PENDING, VERSIONS)):
+        raise BadInput(
+            "this folder is not an index; give the folder of an index: assay serve INDEX"
+        )
     settings = web.Settings(
         host=host,
         port=port,

@@ -22,8 +22,9 @@ MOST_FILTERS = 300
 LONGEST_TEXT = 4096
 """Characters of the longest id or word."""
 
-IMAGE, ID, K, SKIP, WHERE, PRECISION = "image", "id", "k", "skip", "where", "min_precision"
-FIELDS = (IMAGE, ID, K, SKIP, WHERE, PRECISION)
+IMAGE, ID, WHERE = "image", "id", "where"
+NUMBERS = K, SKIP, SCORE, PRECISION = "k", "skip", "min_score", "min_precision"
+FIELDS = (IMAGE, ID, WHERE, *NUMBERS)
 
 MOST_FIELDS = MOST_FILTERS + len(FIELDS)
 """Fields of a form above which it is not read on."""
@@ -40,6 +41,7 @@ class Asked:
         k: number of results.
         skip: number of results that are left out, as they were shown before.
         where: wanted words as `column=word`; those of one column are alternatives.
+        min_score: least score of a match; None: all results.
         min_precision: least precision that the index is calibrated for; None: all results.
     """
 
@@ -49,6 +51,7 @@ class Asked:
     k: int
     skip: int
     where: tuple[str, ...]
+    min_score: float | None
     min_precision: float | None
 
 
@@ -161,6 +164,9 @@ def _of_json(body: bytes) -> dict[str, list[Any]]:
     where = document.get(WHERE, [])
     if not isinstance(where, list):
         raise _wrong(f"{WHERE!r} is not a list of texts")
+    for name in NUMBERS:
+        if isinstance(document.get(name), str):
+            raise _wrong(f"{name!r} is a text, not a number")
     single = {name: [one] for name, one in document.items() if name != WHERE and one is not None}
     return {**single, WHERE: where}
 
@@ -180,7 +186,9 @@ def _asked(fields: Mapping[str, list[Any]], image: bytes | None, called: str) ->
         raise _wrong(f"{IMAGE!r} is not a file")
     if (image is None) == (id_ is None):
         raise _wrong(f"give a file {IMAGE!r} or an {ID!r}, and not both")
-    precision = next(iter(fields.get(PRECISION, [])), None)
+    precision = _number(fields, PRECISION)
+    if precision is not None and not 0 < precision < 1:
+        raise _wrong(f"{PRECISION!r} is not a number above 0 and below 1")
     return Asked(
         image,
         called or "the image",
@@ -188,7 +196,8 @@ def _asked(fields: Mapping[str, list[Any]], image: bytes | None, called: str) ->
         _whole(fields, K, 10, 1, MOST_RESULTS),
         _whole(fields, SKIP, 0, 0, MOST_SKIPPED),
         tuple(fields.get(WHERE, [])),
-        None if precision in (None, "") else _share(precision),
+        _number(fields, SCORE),
+        precision,
     )
 
 
@@ -204,14 +213,17 @@ def _whole(
     return value
 
 
-def _share(found: Any) -> float:
-    """Return a number above 0 and below 1."""
+def _number(fields: Mapping[str, list[Any]], name: str) -> float | None:
+    """Return a field that is a finite number; None where it is not given."""
+    found = next(iter(fields.get(name, [])), "")
+    if found == "":
+        return None
     try:
         value = math.nan if isinstance(found, bool) else float(found)
     except (ValueError, TypeError, OverflowError):
         value = math.nan
-    if not 0 < value < 1:
-        raise _wrong(f"{PRECISION!r} is not a number above 0 and below 1")
+    if not math.isfinite(value):
+        raise _wrong(f"{name!r} is not a finite number")
     return value
 
 

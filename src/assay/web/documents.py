@@ -25,7 +25,7 @@ class ShownMatch:
         rank: its place among all matches, from 1.
         id: its name in the index.
         score: how similar it is to the query; more is more similar.
-        confidence: estimated probability that it shows the same thing; null: not calibrated.
+        confidence: estimated probability that it shows the same thing; null: it is not known.
         words: its metadata by column.
         thumbnail: address of a small picture of it; null: it was not indexed from a file.
     """
@@ -86,6 +86,19 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Precision:
+    """A least precision that the page offers.
+
+    Args:
+        precision: share of matches that are to be right.
+        problem: why it cannot be asked for, for visitors of the page; null: it can be.
+    """
+
+    precision: float
+    problem: str | None
+
+
+@dataclass(frozen=True)
 class Facts:
     """Facts about the index that is served, and the limits of a request.
 
@@ -100,9 +113,12 @@ class Facts:
         dim: numbers of an embedding.
         backend: name of the back end.
         recall_at_10: share of the 10 exact nearest images that it finds; null: it is exact.
-        calibrated: whether a minimum precision can be asked for.
+        calibrated: whether the index is calibrated.
+        precisions: precisions that the page offers, for uploaded images; none where the index is
+            not calibrated.
         columns: columns of metadata.
         formats: formats of images that are read.
+        endings: endings of the names of their files.
         most_bytes: bytes of the largest upload.
         most_pixels: pixels of the largest image.
         most_results: results of the largest page.
@@ -119,8 +135,10 @@ class Facts:
     backend: str
     recall_at_10: float | None
     calibrated: bool
+    precisions: tuple[Precision, ...]
     columns: tuple[Column, ...]
     formats: tuple[str, ...]
+    endings: tuple[str, ...]
     most_bytes: int
     most_pixels: int
     most_results: int
@@ -136,7 +154,7 @@ class Health:
         images: number of images that can be found.
         model: name of the model.
         backend: name of the back end.
-        problem: why a newer version of the index is not served; null: there is none.
+        problem: why what is served is not the index as it is on the disk now; null: it is.
     """
 
     ok: bool

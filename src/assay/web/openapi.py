@@ -12,12 +12,13 @@ MEANING = {
     404: "The index has no such image.",
     405: "The address does not take this method.",
     408: "The upload took too long.",
-    410: "The file of the image is gone, or was changed since it was indexed.",
+    410: "The file of the image is not there any more, or was changed since it was indexed.",
     413: "The image has too many bytes or pixels.",
     415: "The body is neither a form nor JSON.",
     421: "The service is not known by the name in the address.",
     500: "The service failed.",
-    503: "The service is busy or shuts down; `Retry-After` says when to try again.",
+    503: "The service is busy, shuts down, or cannot search at present; `Retry-After` says when to"
+    " try again.",
 }
 
 
@@ -54,6 +55,10 @@ _FIELDS = {
         "items": {"type": "string", "maxLength": LONGEST_TEXT, "pattern": "^[^=]+=.+$"},
         "maxItems": MOST_FILTERS,
         "description": "Filters such as `colour=red`; those of one column are alternatives.",
+    },
+    "min_score": {
+        "type": "number",
+        "description": "Least score of a match.",
     },
     "min_precision": {
         "type": "number",

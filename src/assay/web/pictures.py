@@ -1,5 +1,6 @@
 """Uploaded images as pixels, and thumbnails of the images of an index."""
 
+import logging
 import threading
 from collections import OrderedDict
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ import numpy as np
 from PIL import Image
 
 from assay.data.dataset import Pixels
-from assay.data.images import FORMATS, decode_image
-from assay.errors import BadInput, reason_of
+from assay.data.images import FORMATS, decode_image, missing_reader
+from assay.errors import BadInput, failed_here
 from assay.files import read_bytes
 from assay.hashing import digest_bytes
 from assay.index import Index
-from assay.web.refusal import Refusal, refusal_of
+from assay.web.refusal import Refusal
+
+log = logging.getLogger("assay.web")
 
 SIDE = 256
 """Longest side of a thumbnail in pixels."""
@@ -28,8 +31,6 @@ MOST_FILE_BYTES = 200_000_000
 
 CACHED_BYTES = 64_000_000
 """Bytes of thumbnails that are kept in memory."""
-
-CHANGED = "run `assay index` again, which updates the index"
 
 
 def decode_upload(content: bytes, called: str, most_pixels: int) -> Pixels:
@@ -56,12 +57,18 @@ def decode_upload(content: bytes, called: str, most_pixels: int) -> Pixels:
         # As pixels: the image would keep its EXIF notes, and be turned upright a second time.
         return np.asarray(decode_image(content, Path(called)))
     except BadInput as error:
-        refusal = refusal_of(error)
-        if refusal.status != 400:
-            raise refusal from error
-        raise Refusal(
-            400, refusal.problem.error, "give an image such as JPEG, PNG or WebP", "not_an_image"
-        ) from None
+        if failed_here(error) is not None:
+            log.error("%s", error)
+            raise Refusal(
+                500, f"{called} cannot be read here", "read the log of the service", "failed"
+            ) from error
+        kind = Path(called).suffix
+        if missing_reader(kind) is not None:
+            what = f"{called} is a {kind[1:].upper()} file, which this service does not read"
+            raise Refusal(400, what, "save it as JPEG, and give that", "not_an_image") from None
+        what, _, last = str(error).rpartition("; ")
+        remedy = "give an image such as JPEG, PNG or WebP"
+        raise Refusal(400, what or last, remedy, "not_an_image") from None
 
 
 @dataclass(frozen=True)
@@ -94,13 +101,21 @@ class Thumbnails:
         """Return the thumbnail of an image of the index.
 
         Raises `Refusal` for an unknown id, and where the file is gone or is no longer the image
-        that was indexed: a file of another content is never shown.
+        that was indexed: a file of another content is never shown. Which of the two is not said:
+        the index of a stranger could name any file, and so tell which ones the disk has.
         """
         entry, path = index.entry(id_), index.file_of(id_)
         if entry is None:
             raise Refusal(404, "the index has no image with this id", "search again")
-        if path is None:
+        if index.manifest.root is None:
             raise Refusal(404, "this image was not indexed from a file", "it has no thumbnail")
+        gone = Refusal(
+            410,
+            "its file is not there any more, or was changed since it was indexed",
+            "run `assay index` again, which updates the index",
+        )
+        if path is None:
+            raise gone
         try:
             found = path.stat()
             # A file that was not touched since it was read still is what it was then.
@@ -108,16 +123,15 @@ class Thumbnails:
             if (kept := self._get(key)) is not None:
                 return kept
             content = read_bytes(path, MOST_FILE_BYTES)
-        except OSError as error:
-            raise Refusal(
-                410, f"the file of this image cannot be read ({reason_of(error)})", CHANGED
-            ) from None
+        except OSError:
+            raise gone from None
         if digest_bytes(content) != entry.content:
-            raise Refusal(410, "the file of this image was changed since it was indexed", CHANGED)
+            raise gone
         try:
             made = Thumbnail(shrink(content, path), entry.content[:32])
         except BadInput as error:
-            raise refusal_of(error) from error
+            log.error("%s", error)
+            raise gone from None
         self._keep(key, made)
         return made
 

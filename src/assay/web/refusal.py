@@ -1,8 +1,10 @@
 """The error for a request that is refused, and errors of the library as such."""
 
 import json
+import re
 from collections.abc import Callable
 from dataclasses import asdict, is_dataclass
+from pathlib import Path
 from typing import Any
 
 from fastapi import Response
@@ -44,20 +46,42 @@ class Refusal(Exception):
         return answer_json(self.problem, self.status, self.headers)
 
 
-def refusal_of(error: BadInput) -> Refusal:
+def without_path(text: str, folder: Path) -> str:
+    """Return a text in which a folder has its name instead of its path, for clients.
+
+    >>> without_path("/srv/birds/index.json is damaged: see /srv/birds.", Path("/srv/birds"))
+    'birds/index.json is damaged: see birds.'
+    >>> without_path("/srv/birdsong is not /data/srv/birds", Path("/srv/birds"))
+    '/srv/birdsong is not /data/srv/birds'
+    """
+    whole = folder.resolve()
+    paths = {str(folder), str(folder.absolute()), str(whole)}
+    for path in sorted(paths, key=len, reverse=True):
+        before = r"(?<!\S)" if path == "." else r"(?<![\w./-])"  # a full stop is no path
+        pattern = rf"{before}{re.escape(path)}(?![\w-]|\.[\w.])"
+        text = re.sub(pattern, lambda _: whole.name, text)
+    return text
+
+
+def refusal_of(error: BadInput, folder: Path) -> Refusal:
     """Return the refusal of a request that the library cannot use.
 
     What is wrong with the machine or with the index is not the client's fault.
+
+    Args:
+        error: the library's error.
+        folder: the folder of the index, whose path is left out.
     """
+    said = without_path(str(error), folder)
     if failed_here(error) is not None or isinstance(error, DamagedIndex):
         return Refusal(500, "the index cannot be searched", "read the log of the service", "failed")
     if isinstance(error, TooFew):
         return Refusal(
             400,
             "this precision cannot be shown with so few classes as the index was calibrated with",
-            f"ask for a lower precision or for none, or calibrate with more classes: {error}",
+            f"ask for a lower precision or for none, or calibrate with more classes: {said}",
         )
-    what, _, remedy = str(error).rpartition("; ")
+    what, _, remedy = said.rpartition("; ")
     return Refusal(400, what, remedy) if what else Refusal(400, remedy, "change the request")
 
 

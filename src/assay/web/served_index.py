@@ -9,10 +9,11 @@ from typing import TypeVar
 
 import numpy as np
 
-from assay.errors import reason_of
+from assay.errors import BadInput, reason_of
 from assay.index import Index
+from assay.index.manifest import MANIFEST
 from assay.progress import Say
-from assay.web.refusal import Refusal
+from assay.web.refusal import Refusal, without_path
 
 T = TypeVar("T")
 
@@ -144,10 +145,18 @@ class ServedIndex:
     def _fail(self, error: Exception) -> None:
         self._failures += 1
         self._not_before = self._clock() + min(LONGEST_WAIT, 2.0 ** (self._failures - 1))
-        problem = f"a newer version of the index cannot be opened: {reason_of(error)}"
-        if problem != self.problem:
-            self._say(f"{problem}; version {self._held.index.manifest.version} stays in place")
-        self.problem = problem
+        index = self._held.index
+        root, served = index.root, f"version {index.manifest.version} is still served"
+        if not isinstance(error, BadInput) or (root / MANIFEST).exists():
+            problem = f"a newer version of the index cannot be opened: {reason_of(error)}"
+        elif root.exists():
+            problem = f"the folder of the index has no {MANIFEST} any more"
+        else:
+            problem = "the folder of the index is gone"
+        shown = f"{without_path(problem, root)}; {served}"
+        if shown != self.problem:
+            self._say(f"{problem}; {served}")
+        self.problem = shown
 
     def _settle(self) -> None:
         self._failures, self._not_before, self.problem = 0, 0.0, None

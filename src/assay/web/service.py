@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -11,12 +12,13 @@ from urllib.parse import quote
 from fastapi import Response
 
 from assay.data.dataset import Pixels
-from assay.data.images import FORMATS
+from assay.data.images import FORMATS, endings
 from assay.errors import BadInput
 from assay.index import Found, Index, Manifest, parse_where
-from assay.web.admission import Admission, Uploads
+from assay.index.calibration import TooFew
+from assay.web.admission import LATER, Admission, Uploads
 from assay.web.asked import MOST_RESULTS, Asked, read_asked
-from assay.web.documents import Answer, Column, Facts, Health, ShownMatch, Word
+from assay.web.documents import Answer, Column, Facts, Health, Precision, ShownMatch, Word
 from assay.web.metrics import Metrics
 from assay.web.pictures import Thumbnails, decode_upload
 from assay.web.refusal import Refusal, answer_json, refusal_of
@@ -26,6 +28,9 @@ from assay.web.settings import MEGA, Settings
 log = logging.getLogger("assay.web")
 
 T = TypeVar("T")
+
+PRECISIONS = (0.8, 0.9, 0.95, 0.99)
+"""Precisions that the page offers, where the index is calibrated."""
 
 MOST_WORDS = 100
 """Words of a column that the page offers as filters."""
@@ -126,7 +131,7 @@ class Service:
             "assay_index_version": ("Version of the index.", health.version),
             "assay_index_images": ("Images that can be found.", health.images),
             "assay_index_problem": (
-                "1 where a newer version cannot be opened.",
+                "1 where what is served is not the index as it is on the disk.",
                 float(health.problem is not None),
             ),
         }
@@ -145,9 +150,19 @@ class Service:
         try:
             return self.index.search(work)
         except BadInput as error:
-            if (refusal := refusal_of(error)).status == 500:
+            with self.index.using() as index:
+                refusal = refusal_of(error, index.root)
+            if refusal.status == 500:
                 log.error("%s", error)
             raise refusal from error
+        except RuntimeError as error:  # such as that of a Milvus server that does not answer
+            log.error("the index cannot be searched at present", exc_info=error)
+            raise Refusal(
+                503,
+                "the index cannot be searched at present",
+                f"{LATER}; the log of the service says why",
+                "failed",
+            ) from error
 
     def close(self) -> None:
         """Give back threads and files."""
@@ -169,13 +184,19 @@ def _search(
             wanted,
             where=where,
             skip=asked.skip,
+            min_score=asked.min_score,
             min_precision=asked.min_precision,
         )
     assert pixels is not None, "a question has an id or an image"
     if index.manifest.model.takes != "images":
         raise Refusal(400, "this index was made from vectors, not from images", "search with an id")
     return index.search(
-        pixels, wanted, where=where, skip=asked.skip, min_precision=asked.min_precision
+        pixels,
+        wanted,
+        where=where,
+        skip=asked.skip,
+        min_score=asked.min_score,
+        min_precision=asked.min_precision,
     )
 
 
@@ -193,8 +214,23 @@ def _shown(found: Found, k: int) -> list[ShownMatch]:
     ]
 
 
+def _precision(index: Index, share: float) -> Precision:
+    """Return whether a precision can be asked for, or why not."""
+    try:
+        least = index.acceptance.least_score(None, share)
+    except TooFew:
+        return Precision(share, "this index is calibrated on too few classes for this precision")
+    except BadInput:
+        return Precision(
+            share, "it is not known how many images of this index show what a query shows"
+        )
+    if math.isinf(least):
+        return Precision(share, "no match in this index is sure enough for this precision")
+    return Precision(share, None)
+
+
 def _facts(index: Index, settings: Settings) -> Facts:
-    manifest = index.manifest
+    manifest, calibrated = index.manifest, index.calibration is not None
     columns = []
     for name in index.catalog.columns:
         words = index.catalog.words_of(name, MOST_WORDS + 1)
@@ -211,9 +247,11 @@ def _facts(index: Index, settings: Settings) -> Facts:
         dim=manifest.model.dim,
         backend=manifest.backend,
         recall_at_10=None if manifest.quality is None else manifest.quality.recall_at_10,
-        calibrated=index.calibration is not None,
+        calibrated=calibrated,
+        precisions=tuple(_precision(index, share) for share in PRECISIONS if calibrated),
         columns=tuple(columns),
         formats=tuple(FORMATS),
+        endings=tuple(sorted(endings())),
         most_bytes=settings.most_bytes,
         most_pixels=settings.most_pixels,
         most_results=MOST_RESULTS,

@@ -60,9 +60,10 @@ class Settings:
                 " ASSAY_TOKEN"
             )
         if self.token is not None and len(self.token) < SHORTEST_TOKEN:
+            count = len(self.token)
             raise BadInput(
-                f"--token: it has {len(self.token)} characters, which could be guessed; give at"
-                f" least {SHORTEST_TOKEN}"
+                f"--token: it has {count} character{'s' * (count != 1)}, which could be guessed;"
+                f" give at least {SHORTEST_TOKEN}"
             )
         if self.token is not None and not re.fullmatch(r"[A-Za-z0-9._~+/=-]+", self.token):
             raise BadInput(

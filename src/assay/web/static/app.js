@@ -9,7 +9,7 @@ const INVITATION = "Give an image, and the images that are most like it appear h
 /** What is shown now: the query, its matches so far, and the request that is under way. */
 const state = {
   facts: null,
-  query: null, // {file} or {id}; what is asked for beside it stands in the form
+  query: null, // {file}, {file, refused} or {id}; what else is asked for stands in the form
   version: null,
   shown: 0,
   request: null,
@@ -67,16 +67,19 @@ async function ask(address, options = {}) {
   return document;
 }
 
-/** Returns a text with a capital letter and a full stop. */
+/** Returns a text with a capital letter, unless it begins with a name, and a full stop. */
 function sentence(text) {
   if (!text) return "";
-  const whole = text[0].toUpperCase() + text.slice(1);
+  const names = [state.query?.file?.name, state.facts?.name].filter(Boolean);
+  const named = names.some((name) => text.startsWith(name.slice(0, 80)));
+  const whole = named ? text : text[0].toUpperCase() + text.slice(1);
   return /[.!?)]$/.test(whole) ? whole : `${whole}.`;
 }
 
 function wanted(skip) {
   const form = new FormData();
-  if (state.query.file) form.append("image", state.query.file, state.query.file.name || "pasted");
+  const { file } = state.query;
+  if (file) form.append("image", file, file.name || "the pasted image");
   else form.append("id", state.query.id);
   form.append("k", at("count").value);
   form.append("skip", String(skip));
@@ -89,7 +92,7 @@ function wanted(skip) {
 
 /** Searches from the start, or for the next page. */
 async function search({ next = false } = {}) {
-  if (!state.query) return;
+  if (!state.query || state.query.refused) return;
   state.request?.abort();
   const request = new AbortController();
   state.request = request;
@@ -172,20 +175,25 @@ function card(match) {
   const words = Object.entries(match.words).map(([column, word]) =>
     make("li", {}, make("span", { className: "column", textContent: column }), ` ${word}`),
   );
-  const sure = make("p", { className: "sure", hidden: match.confidence === null });
-  if (match.confidence !== null) {
-    sure.textContent = `${percent(match.confidence)} sure`;
-    sure.title = "Estimated probability that it shows the same thing";
-  }
   return make(
     "li",
     { className: "card" },
     again,
     make("p", { className: "name", textContent: name, title: match.id }),
     make("p", { className: "score", textContent: scored(match.score) }),
-    sure,
+    ...(match.confidence === null ? [] : [sureness(match.confidence)]),
     ...(words.length ? [make("ul", { className: "words" }, ...words)] : []),
   );
+}
+
+/** Returns how sure a match is, in a colour that says whether that is much. */
+function sureness(confidence) {
+  const rounded = Math.round(confidence * 100);
+  return make("p", {
+    className: rounded >= 80 ? "sure good" : rounded < 50 ? "sure poor" : "sure",
+    textContent: `${percent(confidence)} sure`,
+    title: "Estimated probability that it shows the same thing",
+  });
 }
 
 /** Returns the thumbnail of a match, or words where there is none. */
@@ -238,42 +246,38 @@ function take(query) {
   if (before.startsWith("blob:")) URL.revokeObjectURL(before);
   at("preview").hidden = !query;
   at("drop").classList.toggle("filled", Boolean(query));
-  if (!query) {
-    state.request?.abort();
-    at("grid").replaceChildren();
-    at("more").hidden = true;
-    at("status").textContent = "";
-    at("empty").textContent = INVITATION;
-    at("choose").textContent = "Choose an image";
-    at("empty").hidden = false;
-    showFailure(null);
-    return;
-  }
-  const source = query.file ? URL.createObjectURL(query.file) : query.picture;
+  at("choose").textContent = query ? "Choose another" : "Choose an image";
+  const source = query?.file && !query.refused ? URL.createObjectURL(query.file) : query?.picture;
   at("picture").hidden = !source;
   if (source) at("picture").src = source;
   else at("picture").removeAttribute("src");
-  at("called").textContent = query.id ?? query.file.name ?? "";
+  at("called").textContent = query?.id ?? query?.file.name ?? "";
   at("picture").alt = `Query: ${at("called").textContent || "pasted image"}`;
-  at("choose").textContent = "Choose another";
-  search();
+  if (!query || query.refused) {
+    state.request?.abort();
+    show(null, false);
+    at("status").textContent = "";
+    at("empty").textContent = INVITATION;
+    at("empty").hidden = Boolean(query);
+    showFailure(query?.refused ?? null);
+  } else search();
   window.scrollTo({ top: 0 });
 }
 
 function takeFile(file) {
   const most = state.facts?.most_bytes;
-  if (most && file.size > most) {
-    showFailure(
-      new Failure(
-        `This file has ${megabytes(file.size)}, the service takes ${megabytes(most)}.`,
-        "Give a smaller image.",
-        false,
-      ),
-    );
+  if (!most || file.size <= most) {
+    begin({ file });
     return;
   }
-  begin({ file });
+  const what = `This file has ${megabytes(file.size)}, the service takes ${megabytes(most)}.`;
+  begin({ file, refused: new Failure(what, "Give a smaller image.", false) });
 }
+
+// The browser cannot show it; the service may read it all the same.
+at("picture").addEventListener("error", () => {
+  at("picture").hidden = true;
+});
 
 /** Takes the first image that was dropped or pasted; says so where there is none. */
 function takeFrom(transfer) {
@@ -412,7 +416,7 @@ function filterOf(column, chosen, open) {
 function finder(name, words) {
   const field = make("input", {
     type: "search",
-    placeholder: "Find…",
+    placeholder: `Find among ${words.length}…`,
     attributes: { "aria-label": `Find in ${name}`, autocomplete: "off" },
   });
   field.addEventListener("input", () => {
@@ -448,13 +452,32 @@ async function refreshFacts() {
   );
   at("facts").title = facts.about;
   document.title = `${facts.name}: image search`;
-  at("sureness").hidden = !facts.calibrated;
+  offerPrecisions(facts.precisions);
+  at("file").accept = facts.endings.join();
   at("hint").textContent = `Up to ${megabytes(facts.most_bytes)}`;
   if (facts.takes !== "images") {
     at("drop").hidden = true;
     at("empty").textContent = "This index was made from vectors: programs search it by id.";
   }
   drawFilters(facts.columns);
+}
+
+/** Offers the precisions that can be asked for, and says why the others cannot be. */
+function offerPrecisions(precisions) {
+  const asked = at("precision").value;
+  const reasons = new Map();
+  const options = precisions.map(({ precision, problem }) => {
+    const textContent = percent(precision);
+    if (problem) reasons.set(problem, [...(reasons.get(problem) ?? []), textContent]);
+    const selected = !problem && asked === String(precision);
+    return make("option", { value: String(precision), textContent, selected, disabled: Boolean(problem) });
+  });
+  at("precision").replaceChildren(make("option", { value: "", textContent: "any" }), ...options);
+  at("precisionless").textContent = [...reasons]
+    .map(([problem, shares]) => `${shares.join(", ")}: ${problem}.`)
+    .join(" ");
+  at("precisionless").hidden = !reasons.size;
+  at("sureness").hidden = !precisions.length;
 }
 
 // The token has become a cookie: it need not stay in the address.
