@@ -13,13 +13,21 @@ from assay.errors import BadInput
 from assay.index import milvus_client as module
 from assay.index.backends import Earlier, StoredVectors
 from assay.index.backends.milvus import Milvus
-from assay.index.milvus_client import RECORD
+from assay.index.milvus_client import PLACE, RECORD
 from assay.index.scoring import prepare
 from assay.progress import silent
 from milvus_server import ADDRESS, MilvusServer
 from milvus_tables import check_like_exact, clusters, collection_of, masks, queries_near, stored
 
 N, D, ADDED = 20_000, 64, 1_000
+
+
+@pytest.fixture(scope="module", autouse=True)
+def named():
+    """Name the server as the user's own, so that collections may be dropped and a token sent."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv(PLACE, ADDRESS)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -119,7 +127,7 @@ def test_a_reader_goes_on_when_its_collection_was_replaced(server, tmp_path):
     assert collection_of(tmp_path) not in collections()
     check_like_exact(opened, vectors, queries_near(vectors, 20), None)
     opened.close()
-    with pytest.raises(BadInput, match="removed or altered; build the index again"):
+    with pytest.raises(BadInput, match="removed or altered; make the index again"):
         backend.open(tmp_path, vectors)
     backend.discard(tmp_path, None)  # once more does no harm
 

@@ -17,6 +17,7 @@ from assay.index.backends import Earlier, StoredVectors, backends, hnsw
 from assay.index.backends.hnsw import Hnsw, _unreachable
 from assay.index.backends.ivfpq import FEW, IvfPq
 from assay.index.index import Index
+from assay.index.manifest import DamagedIndex
 from assay.index.recall import Quality, measure
 from assay.index.scan import Scan, completed, nearest_by
 from assay.index.scoring import prepare, score_candidates, score_pairs
@@ -551,6 +552,46 @@ def test_recall_is_over_rows_that_are_alive(large):
     assert measure(by_name["hnsw"], vectors, ~alive & False).queries == 0
 
 
+def test_recall_is_not_stated_too_high_where_images_have_near_copies(tmp_path):
+    draw = np.random.default_rng(0)
+    z = draw.normal(size=(12_000, 16))
+    z[6_000:] = z[:6_000] + 1e-3 * draw.normal(size=(6_000, 16))
+    vectors = stored(z, "cosine")
+    backend = opened(tmp_path / "lists", "ivfpq", vectors)
+    new = prepare(draw.normal(size=(500, 16)), "cosine")
+    exact = scored(backends["exact"]().open(Path(), vectors), vectors, new, 10)[1][:, 9:]
+    for wanted in (0.5, 0.7, 0.9):
+        said = measure(backend, vectors, None, wanted=wanted)
+        true = (scored(backend, vectors, new, 10, None, said.effort)[1] >= exact).mean()
+        assert said.recall_at_10 >= wanted
+        assert abs(said.recall_at_10 - true) < 0.04
+
+
+def test_recall_where_all_rows_are_near_copies_is_full(tmp_path):
+    z = np.ones((40, 16)) + 1e-4 * np.random.default_rng(0).normal(size=(40, 16))
+    for rows in (np.ones((40, 16)), z, z[:1], z[:2]):
+        vectors = stored(rows, "euclidean")
+        found = measure(backends["exact"]().open(Path(), vectors), vectors, None)
+        assert (found.recall_at_10, found.finds_itself) == (1, 1)
+
+
+def test_the_wanted_recall_is_reached_by_more_than_the_luck_of_the_sample():
+    class Chance(type(backends["exact"]())):
+        efforts = (1, 2)
+
+        def candidates(self, queries, k, allowed, effort):
+            found = super().candidates(queries, k, allowed, effort)
+            found[:: 2 if effort == 1 else len(found), :] = 0
+            return found
+
+    vectors = stored(clustered(300), "cosine")
+    opened_one = Chance().open(Path(), vectors)
+    share = measure(opened_one, vectors, None, wanted=0, queries=100)
+    assert share.effort == 1 and 0.4 < share.recall_at_10 < 0.6
+    just = measure(opened_one, vectors, None, wanted=share.recall_at_10, queries=100)
+    assert just.effort == 2
+
+
 # --- What is refused ---
 
 
@@ -602,8 +643,162 @@ def harm(path, damage):
 def test_a_structure_of_other_vectors_is_refused(name, tmp_path):
     vectors = StoredVectors(clustered(300), "cosine")
     opened(tmp_path / name, name, vectors).close()
-    with pytest.raises(BadInput, match="is of"):
-        backends[name]().open(tmp_path / name, StoredVectors(clustered(300, dim=8), "cosine"))
+    for other in (clustered(300, dim=8), clustered(250)):
+        if name == "ivfpq" and other.shape[1] == 16:
+            continue  # it has no rows of its own
+        with pytest.raises(DamagedIndex, match="--rebuild"):
+            backends[name]().open(tmp_path / name, StoredVectors(other, "cosine"))
+
+
+# --- An index of a stranger ---
+
+
+@pytest.fixture(scope="module")
+def lists(tmp_path_factory):
+    """Return vectors and the folder of their lists."""
+    vectors, folder = StoredVectors(clustered(FEW), "cosine"), tmp_path_factory.mktemp("lists")
+    opened(folder / "own", "ivfpq", vectors, lists=16).close()
+    return vectors, folder / "own"
+
+
+def refused(name, folder, vectors):
+    """Check that a reader and a writer refuse a structure."""
+    with pytest.raises(DamagedIndex, match=r"\.(faiss|npy).*--rebuild"):
+        backends[name]().open(folder, vectors)
+    more = StoredVectors(np.concatenate([vectors.rows, vectors.rows[:5]]), vectors.similarity)
+    (folder / "next").mkdir(exist_ok=True)
+    earlier = Earlier(folder, len(vectors))
+    with pytest.raises(DamagedIndex, match=r"\.(faiss|npy).*--rebuild"):
+        backends[name]().build(folder / "next", more, None, earlier, silent)
+
+
+def test_lists_that_name_another_file_are_refused_and_the_file_is_left_alone(lists, tmp_path):
+    import faiss
+
+    vectors, folder = lists
+    found = faiss.read_index(str(folder / "lists.faiss"))
+    victim = tmp_path / "victim"
+    outside = faiss.OnDiskInvertedLists(found.nlist, found.code_size, str(victim))
+    for number in range(found.nlist):
+        size = found.invlists.list_size(number)
+        own = found.invlists.get_ids(number), found.invlists.get_codes(number)
+        outside.add_entries(number, size, *own)
+    found.replace_invlists(outside, False)
+    faiss.write_index(found, str(tmp_path / "lists.faiss"))
+    assert str(victim).encode() in (tmp_path / "lists.faiss").read_bytes()
+    content = b"S" * victim.stat().st_size
+    victim.write_bytes(content)
+    refused("ivfpq", tmp_path, vectors)
+    assert victim.read_bytes() == content
+
+
+def test_a_structure_of_a_kind_that_is_not_built_is_refused(lists, tmp_path):
+    import faiss
+
+    vectors, folder = lists
+    plain = faiss.IndexFlatIP(16)
+    plain.add(vectors.rows)
+    scalar = faiss.IndexIVFScalarQuantizer(plain, 16, 4, faiss.ScalarQuantizer.QT_8bit)
+    scalar.train(vectors.rows)
+    around = faiss.IndexIDMap(faiss.IndexFlatIP(16))
+    around.add_with_ids(vectors.rows, np.arange(FEW))
+    mapped = faiss.read_index(str(folder / "lists.faiss"))
+    mapped.make_direct_map()
+    for number, other in enumerate((plain, scalar, around, mapped)):
+        for name, file in (("ivfpq", "lists.faiss"), ("hnsw", "graph.faiss")):
+            place = tmp_path / f"{name}{number}"
+            place.mkdir()
+            if name == "hnsw":
+                np.save(place / "nodes.npy", np.arange(FEW))
+                np.save(place / "unreachable.npy", np.arange(0))
+                np.save(place / "copies.npy", np.zeros((0, 2), dtype=np.int64))
+            faiss.write_index(other, str(place / file))
+            refused(name, place, vectors)
+
+
+def test_lists_of_other_rows_are_refused(lists, tmp_path):
+    import faiss
+
+    vectors, folder = lists
+    for row in (-1, FEW, 2**40, 7):
+        found = faiss.read_index(str(folder / "lists.faiss"))
+        ids = faiss.rev_swig_ptr(found.invlists.get_ids(3), found.invlists.list_size(3))
+        ids[:2] = row  # 7 comes twice
+        (tmp_path / str(row)).mkdir()
+        faiss.write_index(found, str(tmp_path / str(row) / "lists.faiss"))
+        refused("ivfpq", tmp_path / str(row), vectors)
+
+
+@for_each("what", ["links", "levels", "offsets", "entry_point", "max_level", "shares", "upper"])
+def test_a_graph_with_links_to_nowhere_is_refused(what, tmp_path):
+    """faiss would read elsewhere in memory, or crash."""
+    import faiss
+
+    vectors = StoredVectors(clustered(2_000), "cosine")
+    folder = tmp_path / what
+    opened(folder, "hnsw", vectors, links=4).close()
+    graph = faiss.read_index(str(folder / "graph.faiss"))
+    inner = graph.hnsw
+    if what in ("entry_point", "max_level"):
+        setattr(inner, what, 2_000 if what == "entry_point" else 9)
+    else:
+        name = {"links": "neighbors", "upper": "neighbors", "shares": "assign_probas"}.get(
+            what, what
+        )
+        numbers = faiss.vector_to_array(getattr(inner, name))
+        levels = faiss.vector_to_array(inner.levels)
+        if what == "upper":  # a link of an upper layer to a node that is not in it
+            starts = faiss.vector_to_array(inner.offsets)[:-1][levels > 1]
+            numbers[starts.astype(int) + inner.nb_neighbors(0)] = np.flatnonzero(levels == 1)[0]
+        elif what == "links":
+            numbers[numbers >= 0] = 2**30
+        else:
+            numbers = numbers[:-1] if what == "shares" else numbers + numbers.dtype.type(1)
+        faiss.copy_array_to_vector(np.ascontiguousarray(numbers), getattr(inner, name))
+    faiss.write_index(graph, str(folder / "graph.faiss"))
+    refused("hnsw", folder, vectors)
+
+
+@for_each("name, file", [("hnsw", "graph.faiss"), ("ivfpq", "lists.faiss")])
+def test_bytes_that_are_no_structure_are_refused_or_harm_nobody(name, file, lists, tmp_path):
+    vectors, folder = lists
+    if name == "hnsw":
+        vectors, folder = StoredVectors(clustered(400), "cosine"), tmp_path / "graph"
+        opened(folder, name, vectors).close()
+    whole = (folder / file).read_bytes()
+    draw = np.random.default_rng(0)
+    place = tmp_path / f"{name}-harmed"
+    place.mkdir()
+    for path in folder.glob("*.npy"):
+        (place / path.name).write_bytes(path.read_bytes())
+    texts = [b"", whole[:4], whole[:40], whole[:-1], whole + b"\0", draw.bytes(5_000)]
+    texts += [whole[:4] + draw.bytes(9_000), b"ilod" * 3_000]
+    for text in texts:
+        (place / file).write_bytes(text)
+        refused(name, place, vectors)
+    for _ in range(60):  # one byte of the first 200, where all sizes are
+        text = bytearray(whole)
+        text[draw.integers(200)] ^= 1 << draw.integers(8)
+        (place / file).write_bytes(text)
+        try:
+            found = backends[name]().open(place, vectors)
+        except DamagedIndex:
+            continue
+        rows = scored(found, vectors, vectors.rows[:3], 5)[0]
+        assert ((rows >= 0) & (rows < len(vectors))).all()
+
+
+def test_lists_of_nodes_that_do_not_belong_together_are_refused(tmp_path):
+    vectors = StoredVectors(np.repeat(clustered(150), 2, axis=0), "cosine")
+    for number, (name, other) in enumerate([
+        ("copies", [[300, 1]]), ("copies", [[299, 1]]), ("copies", [[5, 1], [4, 3]]),
+        ("copies", [1, 2]), ("nodes", [*range(149), 0]), ("nodes", [[1]]),
+    ]):  # fmt: skip
+        folder = tmp_path / str(number)
+        opened(folder, "hnsw", vectors).close()
+        np.save(folder / f"{name}.npy", np.array(other))
+        with pytest.raises(DamagedIndex, match=name):
+            Hnsw().open(folder, vectors)
 
 
 @for_each("name, setting, value", [

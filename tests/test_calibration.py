@@ -1,6 +1,7 @@
 """Calibration: shares of pairs, their limits over classes, thresholds and confidences."""
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -11,6 +12,7 @@ import pytest
 from scipy import stats
 
 from assay.errors import BadInput
+from assay.hashing import digest
 from assay.index.calibration import (
     Calibrated,
     Calibration,
@@ -117,6 +119,37 @@ def test_tiles_do_not_change_anything(monkeypatch):
         np.array_equal(a, b)
         for a, b in zip(vars(whole).values(), vars(parts).values(), strict=True)
     )
+
+
+@for_each("far", [1e3, 1e5, 1e7])
+def test_an_outlier_changes_thresholds_of_distances_little(far):
+    z, y = clustered(classes=80, noise=0.3)
+    of = replace(COSINE, similarity="euclidean")
+    z[0] += 0.5
+    plain = calibrate(z, y, of)
+    z[0] += far
+    harmed = calibrate(z, y, of)
+    assert len(harmed.curve.scores) > 0.8 * len(plain.curve.scores)
+    assert harmed.curve.scores[0] < -far and harmed.curve.found[0] == harmed.curve.false[0] == 1
+    for share in (0.02, 0.05):
+        one, other = (
+            found.threshold_for_false_matches(share, choice="estimate") for found in (plain, harmed)
+        )
+        assert other.score == pytest.approx(one.score, rel=0.02)
+        assert other.found.value == pytest.approx(one.found.value, abs=0.02)
+
+
+def test_distances_of_any_scale_have_a_curve_that_is_as_fine():
+    z, y = clustered(noise=0.8)
+    of = replace(COSINE, similarity="euclidean")
+    whole = calibrate(z, y, of).curve
+    for shift, scale in ((0, 1e-6), (0, 1e6), (1e4, 1)):
+        curve = calibrate(scale * z + shift, y, of).curve
+        assert len(curve.scores) == pytest.approx(len(whole.scores), abs=9)
+        assert np.allclose(
+            np.quantile(curve.scores, 0.5) / scale, np.quantile(whole.scores, 0.5), rtol=0.05
+        )
+        assert np.all(np.diff(curve.scores) > 0) and np.isfinite(curve.scores).all()
 
 
 def test_vectors_that_are_no_numbers_are_refused():
@@ -237,6 +270,16 @@ def test_planted_shares_give_the_precision_worked_by_hand():
     assert again.precision.low < expected < again.precision.high
 
 
+def test_images_of_a_class_are_the_mean_over_all_classes_of_which_singles_have_no_other():
+    z, y = planted(classes=20, size=2)
+    codes = np.random.default_rng(0).choice([-1.0, 1.0], size=(180, z.shape[1]))
+    found = calibrate(np.vstack([z, codes]), np.append(y, np.arange(100, 280)), BITS)
+    assert (found.classes, found.singles, found.images) == (20, 180, 220)
+    assert found.same == pytest.approx(20 / 200)
+    assert found.gallery == Gallery(219, found.same)
+    assert calibrate(z, y, BITS).same == 1
+
+
 def test_a_larger_gallery_needs_a_higher_threshold():
     z, y = clustered(classes=80, noise=0.7)
     found = calibrate(z, y, COSINE)
@@ -279,6 +322,28 @@ def test_a_gallery_too_large_for_the_classes_is_refused_instead_of_extrapolated(
     for choice in CHOICES:
         with pytest.raises(TooFew, match=r"80 classes are too few .* of 10,000,000 images"):
             found.threshold_for_precision(0.95, Gallery(10**7, 5), choice)
+
+
+@for_each("choice", CHOICES)
+@for_each("noise", [0.2, 0.5])
+def test_a_refusal_names_the_highest_precision_that_can_be_shown(choice, noise):
+    found = calibrate(*clustered(classes=80, noise=noise), COSINE)
+    for images in (2_000, 20_000, 200_000):
+        gallery = Gallery(images, 5)
+        with pytest.raises(TooFew, match=r"can show one of up to about 0\.\d+;") as refused:
+            found.threshold_for_precision(0.9999, gallery, choice)
+        assert ("lower limit" in str(refused.value)) == (choice == "cautious")
+        assert ("one pair of classes" in str(refused.value)) == (choice == "estimate")
+        most = float(re.search(r"about (0\.\d+)", str(refused.value))[1])
+        assert found.threshold_for_precision(most, gallery, choice) is not None
+        with pytest.raises(TooFew):
+            found.threshold_for_precision(most + 0.011, gallery, choice)
+
+
+def test_a_gallery_of_which_no_precision_can_be_shown_is_said_to_have_none():
+    found = calibrate(*clustered(classes=80, noise=0.2), COSINE)
+    with pytest.raises(TooFew, match="they can show none"):
+        found.threshold_for_precision(0.95, Gallery(10**9, 1))
 
 
 def test_classes_that_are_never_confused_give_a_bound_and_not_certainty():
@@ -501,6 +566,7 @@ assert not [name for name in sys.modules if name.startswith("scipy")], "scipy wa
     "change, reason",
     [
         ({"format": 99}, "has format 99"),
+        ({"same": 4.5}, "does not have the hash it was written with"),
         ({"classes": "many"}, "classes is 'many'"),
         ({"surplus": 1}, "surplus is a field that this version of Assay lacks"),
     ],
@@ -508,21 +574,74 @@ assert not [name for name in sys.modules if name.startswith("scipy")], "scipy wa
 def test_an_altered_calibration_is_refused(tmp_path, change, reason):
     path = tmp_path / "calibration.json"
     calibrate(*planted(), BITS).write(path)
-    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    sealed = "same" not in change
+    rewrite(path, json.loads(path.read_text()) | change, sealed)
     with pytest.raises(BadInput, match=reason) as error:
         Calibration.read(path)
     assert "calibrate again" in str(error.value)
 
 
-def test_a_curve_that_is_none_is_refused(tmp_path):
+def rewrite(path, document, sealed=True):
+    """Write a calibration that was changed, with its hash or with the old one."""
+    if sealed:
+        own = {name: value for name, value in document.items() if name != "sha256"}
+        document = own | {"sha256": digest(own)}
+    path.write_text(json.dumps(document))
+
+
+@for_each(
+    "change",
+    [
+        {"scores": [1.0, 0.0]},
+        {"scores": [0.0]},
+        {"scores": ["nan", 0.0]},
+        {"scores": [-1.0, "inf"]},
+        {"found": []},
+        {"found": ["nan", 0.5]},
+        {"found": [0.5, 0.9]},
+        {"found": [1.5, 0.9]},
+        {"found_low": [0.99, 0.99]},
+        {"found_high": [1.0, 0.1]},
+        {"false": [0.1, 0.2]},
+        {"false": [0.5, -0.1]},
+        {"false_low": [1.0, 0.9]},
+        {"false_high": [0.0, 0.0]},
+        {"ratio_high": [0.0, 0.0], "ratio_low": [0.1, 0.1]},
+        {"ratio_high": ["nan", "nan"]},
+        {"ratio_low": [-1.0, -1.0]},
+        {"classes": [1, 2]},
+        {"confusions": [-1, -1]},
+        {"one_more": 0.0},
+        {"one_more": -5.0},
+        {"one_more": "inf"},
+    ],
+)
+def test_a_curve_that_is_none_is_refused_even_with_a_hash(tmp_path, change):
+    path = tmp_path / "calibration.json"
+    calibrate(*planted(confused=1), BITS).write(path)
+    document = json.loads(path.read_text())
+    assert len(document["curve"]["scores"]) == 2
+    document["curve"] |= change
+    rewrite(path, document)
+    with pytest.raises(BadInput, match="its curve is not one"):
+        Calibration.read(path)
+
+
+@for_each("change", [{"same": 59.0}, {"same": 0.0}, {"same": "nan"}, {"images": 0}, {"classes": 0}])
+def test_counts_that_cannot_be_are_refused_even_with_a_hash(tmp_path, change):
     path = tmp_path / "calibration.json"
     calibrate(*planted(), BITS).write(path)
-    for change in ({"scores": [1.0, 0.0]}, {"scores": [0.0]}, {"found": []}):
-        document = json.loads(path.read_text())
-        document["curve"] |= change
-        (tmp_path / "other.json").write_text(json.dumps(document))
-        with pytest.raises(BadInput, match="its curve is not one"):
-            Calibration.read(tmp_path / "other.json")
+    rewrite(path, json.loads(path.read_text()) | change)
+    with pytest.raises(BadInput, match="its curve is not one"):
+        Calibration.read(path)
+
+
+@for_each("similarity", ["cosine", "euclidean", "hamming"])
+def test_calibrations_of_every_similarity_pass_their_own_check(similarity):
+    for noise in (0.1, 0.9, 5):
+        of = replace(COSINE, similarity=similarity)
+        assert calibrate(*clustered(noise=noise), of).is_plausible()
+        assert calibrate(*unequal(), of).is_plausible()
 
 
 def test_a_curve_has_limits_around_its_shares():

@@ -171,7 +171,7 @@ def test_the_table_says_what_the_numbers_cover(assay, index, data):
         assert text in out
 
 
-def test_what_cannot_be_told_is_said_and_the_calibration_still_written(assay, index, data):
+def test_what_cannot_be_shown_is_said_and_the_calibration_still_written(assay, index, data):
     words = ["--precision", 0.99, "--images", 10**7, "--same", 5]
     code, out, err = assay("calibrate", index, "--data", data, *words)
     assert code == 0, err
@@ -209,7 +209,7 @@ def test_a_folder_that_is_neither_is_refused(assay, data, tmp_path):
 def test_the_help_has_an_example(assay, monkeypatch):
     monkeypatch.setattr(sys, "argv", ["assay"])
     code, out, _ = assay("calibrate", "--help")
-    assert code == 0 and "assay calibrate birds-index" in out
+    assert code == 0 and "assay calibrate birds.index" in out
 
 
 def test_an_index_takes_the_calibration_of_its_model_and_gives_up_one_of_other_vectors(

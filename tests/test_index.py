@@ -1004,3 +1004,34 @@ def test_an_image_of_the_index_is_no_match_of_its_own_and_does_not_count_as_one(
     assert {one.confidence for one in index.search_like("0", k=4).matches} == {0.0}
     assert index.search_like("0", k=4, min_precision=0.1).matches == ()
     index.close()
+
+
+def test_an_index_json_of_another_program_is_left_alone(tmp_path, z):
+    (tmp_path / "index.json").write_text('{"name": "my site"}')
+    for rebuild in (False, True):
+        with pytest.raises(BadInput, match="holds files and is no index"):
+            update(tmp_path, "as_is", z, Wanted(rebuild=rebuild))
+    assert [path.name for path in tmp_path.iterdir()] == ["index.json"]
+
+
+def test_a_writer_that_was_killed_before_it_began_is_followed_by_another(tmp_path, z):
+    (tmp_path / "index").mkdir()
+    (tmp_path / "index" / ".lock").touch()
+    assert update(tmp_path / "index", "as_is", z, Wanted()).added == 30
+
+
+def test_a_check_asks_no_server(tmp_path, z, monkeypatch):
+    @dataclass(frozen=True)
+    class Far(Exact):
+        name = "far"
+        is_remote = True
+
+        def open(self, folder, vectors):
+            raise AssertionError("connected")
+
+    monkeypatch.setattr(backends, "_parts", {**vars(backends)["_parts"], "far": Far})
+    out = tmp_path / "index"
+    update(out, "as_is", z, Wanted(backend="far"))
+    assert problems_of(out) == []
+    with pytest.raises(AssertionError, match="connected"):
+        Index.open(out)

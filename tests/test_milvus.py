@@ -16,7 +16,8 @@ from assay.errors import BadInput
 from assay.index import milvus_client as module
 from assay.index.backends import Earlier, StoredVectors, backends, milvus
 from assay.index.backends.milvus import Milvus
-from assay.index.milvus_client import LITE_FILE, RECORD, Connection, Home
+from assay.index.manifest import DamagedIndex
+from assay.index.milvus_client import LITE_FILE, PLACE, RECORD, TOKEN, Connection, Home
 from assay.progress import silent
 from milvus_server import SERVER, guard, why_not_guarded
 from milvus_tables import check_like_exact, masks, queries_near, stored
@@ -25,6 +26,7 @@ pytest.importorskip("pymilvus")
 pytest.importorskip("milvus_lite")
 
 TESTS = Path(__file__).parent
+SERVER_PLACE = "http://127.0.0.1:19530"
 N, D = 11_600, 16
 
 
@@ -48,6 +50,27 @@ def rooms(monkeypatch):
     ):
         patch.setattr(tempfile, "tempdir", folder)
         yield Path(folder)
+
+
+@pytest.fixture(autouse=True)
+def no_own_server(monkeypatch):
+    """Unset what the user of this machine has said of a server."""
+    for name in (TOKEN, PLACE):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def called(monkeypatch):
+    """Return the addresses that clients are made for, each with its token; no server answers."""
+    found = []
+
+    class Client:
+        def __init__(self, place, token="", **_):
+            found.append((place, token))
+            raise module._library().MilvusException(message="nobody")
+
+    monkeypatch.setattr(module._library(), "MilvusClient", Client)
+    return found
 
 
 def files_in(folder):
@@ -260,7 +283,7 @@ def test_a_file_that_was_altered_is_refused(tmp_path):
     with pytest.raises(BadInput, match="does not have the 50 rows"):
         Milvus().open(tmp_path, StoredVectors(vectors.rows[:40], "cosine"))
     (tmp_path / LITE_FILE).rename(tmp_path / "away")
-    with pytest.raises(BadInput, match="is missing; build the index again"):
+    with pytest.raises(DamagedIndex, match="is missing; make the index again"):
         Milvus().open(tmp_path, vectors)
     (tmp_path / LITE_FILE).mkdir()
     with pytest.raises(BadInput, match="removed or altered"):
@@ -294,12 +317,120 @@ def test_a_server_that_stops_answering_while_it_drops_is_reported_as_bad_input(
         def drop_collection(self, name, timeout):
             raise module._library().MilvusException(message="deadline exceeded")
 
-    home = Home("http://127.0.0.1:19530", "assay_0123456789abcdef", 3)
+    home = Home(SERVER_PLACE, "assay_0123456789abcdef", 3)
     home.write(tmp_path)
+    monkeypatch.setenv(PLACE, SERVER_PLACE)
     hung = Connection(Silent(), home, ExitStack())
     monkeypatch.setattr(milvus, "connect", lambda home, folder: hung)
     with pytest.raises(BadInput, match="failed at dropping a collection: deadline exceeded"):
         Milvus().discard(tmp_path, None)
+
+
+# --- an index of a stranger -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("place", ["", "mine.db", "http://127.0.0.1:19531"])
+def test_a_record_that_names_another_place_than_the_settings_is_refused_unconnected(
+    place, tmp_path, called
+):
+    vectors = stored(50, D, "cosine")
+    Home("http://stranger.example:19530", "assay_0123456789abcdef", 50).write(tmp_path)
+    with pytest.raises(DamagedIndex, match="names another place than the settings"):
+        Milvus(place).open(tmp_path, vectors)
+    Home("", "assay_0123456789abcdef", 50).write(tmp_path)
+    with pytest.raises(DamagedIndex, match=RECORD):
+        Milvus(place).open(tmp_path, vectors)
+    assert not called
+
+
+@pytest.mark.parametrize("place", ["../a.db", "/etc", "http://user:word@host:1"])
+def test_a_record_of_a_place_that_is_none_is_damage(place, tmp_path):
+    Home(place, "assay_0123456789abcdef", 50).write(tmp_path)
+    for action in (
+        lambda: Milvus().open(tmp_path, stored(50, D, "cosine")),
+        lambda: Milvus().discard(tmp_path, None),
+    ):
+        with pytest.raises(DamagedIndex, match="cannot be used"):
+            action()
+
+
+def test_only_a_server_is_remote():
+    assert not Milvus().is_remote and not Milvus("a.db").is_remote
+    assert Milvus(SERVER_PLACE).is_remote
+    assert not any(backends[name]().is_remote for name in ("exact", "bits", "hnsw", "ivfpq"))
+
+
+@pytest.mark.parametrize(
+    ("named", "place", "words"),
+    [
+        (None, SERVER_PLACE, f"set {PLACE}={SERVER_PLACE} .* else unset {TOKEN}"),
+        ("http://127.0.0.1:1", SERVER_PLACE, f"sent only to the address in {PLACE}"),
+        ("http://far.example:1", "http://far.example:1", "in the clear; use an https://"),
+        ("http://127.0.0.1.far.example:1", "http://127.0.0.1.far.example:1", "in the clear"),
+        ("http://10.0.0.1:1", "http://10.0.0.1:1", "in the clear"),
+    ],
+)
+def test_the_token_is_not_sent_where_the_user_does_not_want_it(
+    named, place, words, tmp_path, called, monkeypatch
+):
+    monkeypatch.setenv(TOKEN, "secret-word")
+    if named is not None:
+        monkeypatch.setenv(PLACE, named)
+    Home(place, "assay_0123456789abcdef", 50).write(tmp_path)
+    vectors = stored(50, D, "cosine")
+    (tmp_path / "new").mkdir()
+    for action in (
+        lambda: Milvus(place).open(tmp_path, vectors),
+        lambda: Milvus(place).build(tmp_path / "new", vectors, None, None, silent),
+    ):
+        with pytest.raises(BadInput, match=words) as refused:
+            action()
+        assert "secret-word" not in str(refused.value)
+    assert not called
+
+
+@pytest.mark.parametrize(
+    "place",
+    [SERVER_PLACE, "http://localhost:1", "http://[::1]:1", "https://far.example:1", "HTTPS://A:1"],
+)
+def test_the_token_is_sent_to_the_address_that_the_user_names(place, tmp_path, called, monkeypatch):
+    monkeypatch.setenv(TOKEN, "secret-word")
+    monkeypatch.setenv(PLACE, place)
+    Home(place, "assay_0123456789abcdef", 50).write(tmp_path)
+    with pytest.raises(BadInput, match="no Milvus answers"):
+        Milvus(place).open(tmp_path, stored(50, D, "cosine"))
+    assert called == [(place, "secret-word")]
+
+
+def test_without_a_token_the_address_of_the_settings_is_enough(tmp_path, called):
+    Home("http://far.example:1", "assay_0123456789abcdef", 50).write(tmp_path)
+    with pytest.raises(BadInput, match="no Milvus answers"):
+        Milvus("http://far.example:1").open(tmp_path, stored(50, D, "cosine"))
+    assert called == [("http://far.example:1", "")]
+
+
+def test_a_collection_is_only_dropped_from_the_present_server_or_one_that_the_user_names(
+    tmp_path, called, monkeypatch
+):
+    folder, kept = tmp_path / "old", tmp_path / "kept"
+    folder.mkdir(), kept.mkdir()
+    Home(SERVER_PLACE, "assay_0123456789abcdef", 50).write(folder)
+    for present in (None, kept):
+        with pytest.raises(BadInput, match=f"remove it by hand, or set {PLACE}={SERVER_PLACE}"):
+            Milvus().discard(folder, present)
+    Home("http://127.0.0.1:1", "assay_0123456789abcdef", 50).write(kept)
+    with pytest.raises(BadInput, match="remove it by hand"):
+        Milvus().discard(folder, kept)
+    Home(SERVER_PLACE, "assay_0123456789abcdef", 60).write(kept)
+    Milvus().discard(folder, kept)  # the present version has the same collection
+    assert not called
+    Home(SERVER_PLACE, "assay_fedcba9876543210", 60).write(kept)
+    with pytest.raises(BadInput, match="no Milvus answers"):
+        Milvus().discard(folder, kept)
+    monkeypatch.setenv(PLACE, SERVER_PLACE)
+    with pytest.raises(BadInput, match="no Milvus answers"):
+        Milvus().discard(folder, None)
+    assert called == [(SERVER_PLACE, "")] * 2
 
 
 def test_a_missing_library_is_named_with_its_remedy(monkeypatch, tmp_path):

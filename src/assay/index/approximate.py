@@ -9,6 +9,7 @@ import numpy as np
 
 from assay.errors import BadInput, reason_of
 from assay.files import regular
+from assay.index.manifest import DamagedIndex
 from assay.index.vectors import Mask, Rows, StoredVectors
 from assay.npz import read_npy
 
@@ -17,8 +18,6 @@ PORTION = 1 << 14
 
 NEAREST = 10
 """Matches that an effort is meant for; for more of them the effort rises in proportion."""
-
-BUILD_AGAIN = "; build the index again with --rebuild"
 
 
 def library() -> Any:
@@ -44,33 +43,37 @@ def one_thread() -> Iterator[None]:
         faiss.omp_set_num_threads(before)
 
 
-def read_structure(path: Path, vectors: StoredVectors, *, mapped: bool) -> Any:
+def read_structure(path: Path, kind: type, *, mapped: bool) -> Any:
     """Return the structure in a file, memory-mapped or, to be extended, in memory.
 
-    Raise `BadInput` where the file is missing or of other vectors.
+    `assay.index.structures` has checked the file. Raise `DamagedIndex` where it holds another kind.
     """
     faiss = library()
     try:
         found = faiss.read_index(str(regular(path)), faiss.IO_FLAG_MMAP_IFC if mapped else 0)
     except (OSError, RuntimeError) as error:
-        raise BadInput(f"{path} cannot be read: it was altered{BUILD_AGAIN}") from error
-    if found.d != vectors.width or found.ntotal > len(vectors):
-        raise BadInput(
-            f"{path} is of {found.ntotal:,} vectors of {found.d} numbers; the index has"
-            f" {len(vectors):,} of {vectors.width}{BUILD_AGAIN}"
-        )
+        raise DamagedIndex(f"{path} cannot be read by faiss: it was altered") from error
+    if type(found) is not kind:
+        raise DamagedIndex(f"{path} holds a {type(found).__name__}: it was altered")
     return found
 
 
-def read_rows(path: Path, rows: int) -> Rows:
-    """Return the numbers of rows in a file; raise `BadInput` where it is missing or damaged."""
+def read_rows(path: Path, rows: int, shape: tuple[int, ...] = (-1,)) -> Rows:
+    """Return the numbers of rows in a file; raise `DamagedIndex` where it is missing or damaged.
+
+    Args:
+        path: the file.
+        rows: rows of the index.
+        shape: the shape of the array, -1 for any length.
+    """
     try:
         found = read_npy(path)
     except ValueError as error:
         said = "is missing" if not path.exists() else f"cannot be read: {error}"
-        raise BadInput(f"{path} {said}{BUILD_AGAIN}") from None
-    if found.dtype != np.int64 or not ((found >= 0) & (found < rows)).all():
-        raise BadInput(f"{path} is no list of rows: it was altered{BUILD_AGAIN}")
+        raise DamagedIndex(f"{path} {said}") from None
+    fits = found.shape[1:] == shape[1:] and found.ndim == len(shape)
+    if found.dtype != np.int64 or not fits or not ((found >= 0) & (found < rows)).all():
+        raise DamagedIndex(f"{path} is no list of rows: it was altered")
     return found
 
 

@@ -1,6 +1,7 @@
 """An index checked whole: every byte of its version, its model, its export and its calibration."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -11,6 +12,7 @@ from assay.index.calibration import Calibration
 from assay.index.export.record import Export
 from assay.index.index import Index
 from assay.index.manifest import CALIBRATION, MODELS, Manifest, damaged_files, read_manifest
+from assay.index.settings import settled_backend
 from assay.records.run import WEIGHTS, read_card
 
 
@@ -24,10 +26,22 @@ def problems_of(path: str | Path) -> list[str]:
             Calibration.read(root / CALIBRATION)
         except BadInput as error:
             found.append(str(error))
-    return found or list(_problems_of_version(root, manifest))
+    if found:
+        return found
+    try:
+        return list(_problems_of_version(root, manifest))
+    except BadInput as error:
+        return [str(error)]
 
 
 def _problems_of_version(root: Path, manifest: Manifest) -> Iterator[str]:
+    """Yield what is wrong with catalog and vectors.
+
+    No server is asked: the index of a stranger could name any. Instead of a structure that is on
+    one, the vectors themselves are opened.
+    """
+    if settled_backend(manifest).is_remote:
+        manifest = replace(manifest, backend="exact", settings={}, quality=None)
     with Index(root, manifest, "torch", "cpu") as index:
         yield from index.catalog.check()
         rows = np.array([row for row, _, _ in index.catalog.images()], dtype=np.int64)

@@ -4,8 +4,11 @@ What listens where. Opened by file, pymilvus starts milvus-lite on a TCP port of
 for no password: every user of the machine could read and change the vectors. Assay starts
 milvus-lite itself, in this process, on a Unix socket in a folder that only this user may enter:
 nothing listens on a network. A server, on the other hand, listens on all interfaces by default:
-guard it by a firewall and a token. Only `https://` keeps vectors and token secret on the way. The
-token goes to the address that the index names: leave it unset for an index that is not yours.
+guard it by a firewall and a token.
+
+An index names the address of its server, and may be a stranger's. So the token goes only to the
+address that the user names in an environment variable, and over `http://`, which keeps nothing
+secret on the way, only to this machine.
 """
 
 import logging
@@ -16,6 +19,7 @@ import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlsplit
@@ -26,14 +30,17 @@ from numpy.typing import NDArray
 from assay.errors import BadInput, reason_of
 from assay.files import write_atomically
 from assay.hashing import pretty
-from assay.index.approximate import BUILD_AGAIN
 from assay.index.backends.backend import Mask, Rows, StoredVectors
+from assay.index.manifest import DamagedIndex
 from assay.progress import Progress
 from assay.protocols import Similarity
 from assay.records.codec import Record
 
 TOKEN = "ASSAY_MILVUS_TOKEN"
 """Environment variable with the token of a server, or `user:password`; it is written nowhere."""
+
+PLACE = "ASSAY_MILVUS_PLACE"
+"""Environment variable with the one address that the token may be sent to."""
 
 RECORD, LITE_FILE = "milvus.json", "vectors.db"
 
@@ -90,14 +97,18 @@ class Home(Record):
 
     @classmethod
     def of(cls, folder: Path) -> Self:
-        """Read where the structure of a folder is; raise `BadInput` for what was not written here.
+        """Read where the structure of a folder is; raise `DamagedIndex` for what was not written
+        here.
 
         A record that was altered must not make Assay drop another collection of the server.
         """
-        home = cls.read(folder / RECORD)
-        check_place(home.place)
+        try:
+            home = cls.read(folder / RECORD)
+            check_place(home.place)
+        except BadInput as error:
+            raise DamagedIndex(f"{folder / RECORD} cannot be used: {error}") from None
         if not home.place or not re.fullmatch(r"assay_[0-9a-f]{16}", home.collection):
-            raise BadInput(f"{folder / RECORD} was altered{BUILD_AGAIN}")
+            raise DamagedIndex(f"{folder / RECORD} was altered")
         return home
 
     def write(self, folder: Path) -> None:
@@ -144,6 +155,40 @@ def check_place(place: str) -> None:
 def is_address(place: str) -> bool:
     """Return whether a place is the address of a server."""
     return place.lower().startswith(("http://", "https://"))
+
+
+def is_named(place: str) -> bool:
+    """Return whether the user named the address of a server in the environment."""
+    return os.environ.get(PLACE, "") == place
+
+
+def token_for(place: str) -> str:
+    """Return the token for a server; empty: none is set.
+
+    Raise `BadInput` where one is set that may not be sent to this address.
+    """
+    token = os.environ.get(TOKEN, "")
+    if not token:
+        return ""
+    if not is_named(place):
+        raise BadInput(
+            f"{TOKEN} is set, and is sent only to the address in {PLACE}, which is not {place}; set"
+            f" {PLACE}={place} if that server may have the token, else unset {TOKEN}"
+        )
+    if not place.lower().startswith("https://") and not _is_this_machine(place):
+        raise BadInput(
+            f"{TOKEN} would be sent to {place} in the clear; use an https:// address, or unset"
+            f" {TOKEN}"
+        )
+    return token
+
+
+def _is_this_machine(place: str) -> bool:
+    host = urlsplit(place).hostname or ""
+    try:
+        return ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
 
 
 def width_of(vectors: StoredVectors) -> int:
@@ -281,11 +326,11 @@ def connect(home: Home, folder: Path) -> Connection:
     with ExitStack() as started:
         if not home.is_server:
             return _lite(home, folder / home.place, started)
-        library = _library()
+        token, library = token_for(home.place), _library()
         try:
             client = library.MilvusClient(
                 home.place,
-                token=os.environ.get(TOKEN, ""),
+                token=token,
                 timeout=CONNECT_SECONDS,
                 dedicated=True,
             )
@@ -294,7 +339,7 @@ def connect(home: Home, folder: Path) -> Connection:
         except _failures() as error:
             raise BadInput(
                 f"no Milvus answers at {home.place} ({_reason(error)}); start it, correct the"
-                f" address, or set {TOKEN} to its token"
+                f" address, or set {TOKEN} to its token and {PLACE} to its address"
             ) from None
         numbers = re.match(r"v?(\d+)\.(\d+)", version)
         if numbers and (int(numbers[1]), int(numbers[2])) < OLDEST_SERVER:
@@ -309,7 +354,7 @@ def connect_to_copy(home: Home, folder: Path) -> Connection:
     """Return a connection to milvus-lite over a copy of the file."""
     source = folder / home.place
     if not source.is_dir():
-        raise BadInput(f"{source} is missing{BUILD_AGAIN}")
+        raise DamagedIndex(f"{source} is missing")
     with ExitStack() as started:
         room = started.enter_context(tempfile.TemporaryDirectory(prefix="assay-"))
         copy = shutil.copytree(source, Path(room) / LITE_FILE)
@@ -344,9 +389,7 @@ def _lite(home: Home, data: Path, started: ExitStack) -> Connection:
     except OSError:
         raise
     except Exception as error:  # each kind of damage raises another exception in milvus-lite
-        raise BadInput(
-            f"{data} cannot be opened by milvus-lite ({_reason(error)}){BUILD_AGAIN}"
-        ) from error
+        raise DamagedIndex(f"{data} cannot be opened by milvus-lite ({_reason(error)})") from error
     return Connection(client, home, started.pop_all())
 
 

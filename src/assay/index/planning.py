@@ -132,6 +132,8 @@ def stored_vectors(
     if copied.any():
         assert present is not None
         found = present.vectors.rows[plan.sources[copied]]
+        if found.dtype != base.dtype:  # to half precision, which may not hold them
+            found = prepare(found, base.similarity, base.dtype.type)
         rows[copied] = found
     fresh = np.flatnonzero(~copied)
     for start in range(0, len(fresh), AT_ONCE):

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput, check_utf8
-from assay.files import DEAD, DRAFT, lock_now, new_folder, read_bytes, remove_drafts_in
+from assay.files import DEAD, DRAFT, lock_now, new_folder, read_bytes, read_json, remove_drafts_in
 from assay.index.backends import Backend, Earlier, Mask, Rows, StoredVectors, backends
 from assay.index.catalog import Catalog, Entry, drafting
 from assay.index.manifest import (
@@ -27,6 +27,7 @@ from assay.index.manifest import (
     BACKEND,
     CATALOG,
     LOCK,
+    MANIFEST,
     MODELS,
     PENDING,
     VECTORS,
@@ -152,11 +153,18 @@ def writing(out: Path, *, new: bool = True) -> Iterator[Path]:
 
 
 def _is_ours(out: Path) -> bool:
-    """Return whether a folder is an index, or one that was begun here and never finished."""
-    if is_index(out):
-        return True
+    """Return whether a folder is an index, or one that was begun here and never finished.
+
+    Other programs write files called index.json too.
+    """
     lock = out / LOCK
-    return lock.is_file() and read_bytes(lock)[: len(OURS)] == OURS
+    if lock.is_file() and (read_bytes(lock) == OURS or [*out.iterdir()] == [lock]):
+        return True
+    try:
+        document = read_json(out / MANIFEST)
+    except (OSError, ValueError):
+        return False
+    return isinstance(document, dict) and document.get("kind") == Manifest.kind
 
 
 def _mark(lock: Path) -> None:

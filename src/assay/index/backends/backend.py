@@ -53,6 +53,10 @@ class Backend(Protocol):
     least effort that reaches the wanted recall is measured after each build.
     """
 
+    @property
+    def is_remote(self) -> bool:
+        """Whether it can only be opened by a call to a server."""
+
     def build(
         self,
         folder: Path,
@@ -75,8 +79,8 @@ class Backend(Protocol):
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
         """Return the structure in a folder, ready to search from several threads at once.
 
-        Raise `BadInput` where a file is missing or damaged. The caller has checked that no file was
-        cut short: faiss would read on behind its end, and crash.
+        Raise `DamagedIndex` where a file is missing or damaged, and before a library reads what it
+        should not: an index may be a stranger's.
         """
 
     def candidates(

@@ -21,6 +21,7 @@ class Exact:
     is_exact: ClassVar[bool] = True
     similarities: ClassVar[tuple[Similarity, ...]] = ("cosine", "euclidean", "hamming")
     efforts: ClassVar[tuple[int, ...]] = ()
+    is_remote: ClassVar[bool] = False
 
     _scan: Scan | None = field(default=None, init=False, repr=False, compare=False)
 

@@ -21,9 +21,7 @@ from typing import Any, ClassVar, Literal, Self
 import numpy as np
 from numpy.typing import NDArray
 
-from assay.errors import BadInput
 from assay.index.approximate import (
-    BUILD_AGAIN,
     NEAREST,
     PORTION,
     check_whole,
@@ -37,7 +35,9 @@ from assay.index.approximate import (
     write_structure,
 )
 from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
+from assay.index.manifest import DamagedIndex
 from assay.index.scan import Scan
+from assay.index.structures import check_graph
 from assay.npz import write_npy
 from assay.progress import Progress
 from assay.protocols import Similarity
@@ -131,6 +131,7 @@ class Hnsw:
     is_exact: ClassVar[bool] = False
     similarities: ClassVar[tuple[Similarity, ...]] = ("cosine", "euclidean")
     efforts: ClassVar[tuple[int, ...]] = (16, 32, 64, 128, 256, 512, 1024)
+    is_remote: ClassVar[bool] = False
 
     _opened: _Opened | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -171,9 +172,13 @@ class Hnsw:
 
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
         """Return the graph, memory-mapped, ready to search from several threads at once."""
-        row_M, copies_E2, unreachable = (
-            read_rows(folder / name, len(vectors)) for name in (NODES, COPIES, UNREACHABLE)
+        row_M, unreachable = (
+            read_rows(folder / name, len(vectors)) for name in (NODES, UNREACHABLE)
         )
+        copies_E2 = read_rows(folder / COPIES, len(vectors), (-1, 2))
+        node_E = copies_E2[:, 0]
+        if not _rises(row_M, 1) or not _rises(node_E) or (node_E >= len(row_M)).any():
+            raise DamagedIndex(f"{folder / NODES} or {COPIES} was altered")
         graph = self._read(folder, vectors, len(row_M), mapped=True)
         found = _Opened(graph, row_M, copies_E2, unreachable, Scan(vectors))
         opened = replace(self)
@@ -221,12 +226,16 @@ class Hnsw:
     def _read(
         self, folder: Path, vectors: StoredVectors, rows: int, *, mapped: bool = False
     ) -> Any:
-        graph = read_structure(folder / GRAPH, vectors, mapped=mapped)
-        if not hasattr(graph, "hnsw") or graph.ntotal != rows:
-            raise BadInput(
-                f"{folder / GRAPH} is no graph of {rows:,} rows: it was altered{BUILD_AGAIN}"
-            )
-        return graph
+        faiss = library()
+        half = vectors.rows.dtype == np.float16
+        check_graph(folder / GRAPH, vectors.width, metric_of(vectors), rows, half=half)
+        kind = faiss.IndexHNSWSQ if half else faiss.IndexHNSWFlat
+        return read_structure(folder / GRAPH, kind, mapped=mapped)
+
+
+def _rises(rows: Rows, least: int = 0) -> bool:
+    """Return whether each of the numbers is above the last, by `least` or more."""
+    return bool((np.diff(rows) >= least).all())
 
 
 def _distinct(vectors: StoredVectors) -> tuple[Rows, Rows]:

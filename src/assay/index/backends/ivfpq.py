@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 from assay.errors import BadInput
 from assay.index.approximate import (
-    BUILD_AGAIN,
     NEAREST,
     PORTION,
     check_whole,
@@ -32,7 +31,9 @@ from assay.index.approximate import (
     write_structure,
 )
 from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
+from assay.index.manifest import DamagedIndex
 from assay.index.scan import Scan
+from assay.index.structures import check_empty, check_lists, is_flat
 from assay.progress import Progress
 from assay.protocols import Similarity
 
@@ -53,6 +54,13 @@ GATHERED = 0.05
 
 @dataclass(frozen=True)
 class _Opened:
+    """Opened lists.
+
+    Args:
+        lists: faiss's index; None: there are too few rows for lists.
+        scan: exact search.
+    """
+
     lists: Any
     scan: Scan
 
@@ -76,6 +84,7 @@ class IvfPq:
     is_exact: ClassVar[bool] = False
     similarities: ClassVar[tuple[Similarity, ...]] = ("cosine", "euclidean")
     efforts: ClassVar[tuple[int, ...]] = (1, 2, 4, 8, 16, 32, 64, 128, 256)
+    is_remote: ClassVar[bool] = False
 
     _opened: _Opened | None = field(default=None, init=False, repr=False, compare=False)
 
@@ -104,9 +113,9 @@ class IvfPq:
             return
         lists: Any = None
         if earlier is not None:
-            lists = read_structure(earlier.folder / LISTS, vectors, mapped=False)
+            lists = _read(earlier.folder / LISTS, vectors, earlier.rows, mapped=False)
         with one_thread():
-            if earlier and hasattr(lists, "nprobe") and lists.nlist * 2 >= wanted:
+            if earlier and lists is not None and lists.nlist * 2 >= wanted:
                 rows = rows[rows >= earlier.rows]
             else:
                 lists = self._train(vectors, rows, wanted, progress)
@@ -118,9 +127,7 @@ class IvfPq:
 
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
         """Return the lists, memory-mapped, ready to search from several threads at once."""
-        lists = read_structure(folder / LISTS, vectors, mapped=True)
-        if not hasattr(lists, "nprobe") and (not hasattr(lists, "codes") or lists.ntotal):
-            raise BadInput(f"{folder / LISTS} holds no lists: it was altered{BUILD_AGAIN}")
+        lists = _read(folder / LISTS, vectors, len(vectors), mapped=True)
         opened = replace(self)
         object.__setattr__(opened, "_opened", _Opened(lists, Scan(vectors)))
         return opened
@@ -134,7 +141,7 @@ class IvfPq:
         total = len(scan.vectors)
         count = total if allowed is None else int(np.count_nonzero(allowed))
         k = min(k, count)
-        if not k or not hasattr(lists, "nprobe"):
+        if not k or lists is None:
             return scan.nearest(queries, k, allowed)
         visited = (effort or self.efforts[-1]) * max(1, k / NEAREST) * total / count
         part = visited / lists.nlist
@@ -186,3 +193,17 @@ class IvfPq:
                 f" equal parts; choose one of {', '.join(map(str, fitting))}"
             )
         return self.codes
+
+
+def _read(path: Path, vectors: StoredVectors, rows: int, *, mapped: bool) -> Any:
+    """Return the lists in a file; None where it says that rows are too few for lists."""
+    faiss = library()
+    if is_flat(path):
+        check_empty(path, vectors.width)
+        return None
+    check_lists(path, vectors.width, metric_of(vectors), rows)
+    lists = read_structure(path, faiss.IndexIVFPQ, mapped=mapped)
+    kind = type(faiss.downcast_InvertedLists(lists.invlists))
+    if kind is not faiss.ArrayInvertedLists:
+        raise DamagedIndex(f"{path} keeps its lists as {kind.__name__}: it was altered")
+    return lists

@@ -19,8 +19,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import BadInput
-from assay.index.approximate import BUILD_AGAIN, check_whole
+from assay.index.approximate import check_whole
 from assay.index.backends.backend import Earlier, Mask, Rows, StoredVectors, backends
+from assay.index.manifest import DamagedIndex
 from assay.index.milvus_client import (
     FEW,
     LEAST_WIDTH,
@@ -28,6 +29,7 @@ from assay.index.milvus_client import (
     METRICS,
     MOST_FOUND,
     MOST_WIDTH,
+    PLACE,
     RECORD,
     WIDEST,
     Connection,
@@ -36,6 +38,7 @@ from assay.index.milvus_client import (
     connect,
     connect_to_copy,
     is_address,
+    is_named,
     width_of,
 )
 from assay.index.scan import Scan
@@ -61,9 +64,9 @@ class Milvus:
     and 40 ms a query both ways); it does not have packed bits.
 
     Args:
-        place: `http://host:port` or `https://host:port` of a server, its token in the environment
-            variable ASSAY_MILVUS_TOKEN; or empty, or the name of a file that ends with .db, which
-            is kept inside of the index.
+        place: `http://host:port` or `https://host:port` of a server; or empty, or the name of a
+            file that ends with .db, which is kept inside of the index. A token is taken from the
+            environment variable ASSAY_MILVUS_TOKEN, where ASSAY_MILVUS_PLACE names this address.
         links: links of a node of the graph.
         construction: effort by which the links of a new node are looked for.
     """
@@ -83,6 +86,11 @@ class Milvus:
         check_place(self.place)
         check_whole("links", self.links, 2, 128)
         check_whole("construction", self.construction, 8, 4096)
+
+    @property
+    def is_remote(self) -> bool:
+        """Whether it is on a server, not in a file."""
+        return is_address(self.place)
 
     def build(
         self,
@@ -118,14 +126,23 @@ class Milvus:
         replace(home, held=held).write(folder)
 
     def open(self, folder: Path, vectors: StoredVectors) -> Self:
-        """Return the structure, connected, ready to search from several threads at once."""
+        """Return the structure, connected, ready to search from several threads at once.
+
+        A place that only the record names is never connected to: the index's settings, which a user
+        sees, name the same.
+        """
         home = Home.of(folder)
+        if home.place != (self.place or LITE_FILE):
+            raise DamagedIndex(
+                f"{folder / RECORD} names another place than the settings of the index: it was"
+                " altered"
+            )
         connection = (connect if home.is_server else connect_to_copy)(home, folder)
         try:
             if not connection.holds(home, len(vectors)):
-                raise BadInput(
+                raise DamagedIndex(
                     f"Milvus at {home.place} does not have the {home.held:,} rows of this index in"
-                    f" its collection {home.collection}: it was removed or altered{BUILD_AGAIN}"
+                    f" its collection {home.collection}: it was removed or altered"
                 )
         except BaseException:
             connection.close()
@@ -167,18 +184,26 @@ class Milvus:
     def discard(self, folder: Path, kept: Path | None) -> None:
         """Drop the server's collection of a version, unless the present version has the same.
 
-        It goes by what is written in the folder, whichever settings this back end has. Raise
-        `BadInput` where the server does not answer, or stops answering.
+        It goes by what is written in the folder, whichever settings this back end has. Only a
+        server that the present version has too, or that the user names in ASSAY_MILVUS_PLACE, is
+        connected to. Raise `BadInput` for another one, and where the server does not answer, or
+        stops answering.
         """
         if not (folder / RECORD).exists():
             return
         home = Home.of(folder)
         if not home.is_server:
             return
-        if kept is not None and (kept / RECORD).exists():
-            present = Home.of(kept)
-            if (present.place, present.collection) == (home.place, home.collection):
-                return
+        present = Home.of(kept) if kept is not None and (kept / RECORD).exists() else None
+        is_present = present is not None and present.place == home.place
+        if is_present and present is not None and present.collection == home.collection:
+            return
+        if not is_present and not is_named(home.place):
+            raise BadInput(
+                f"{folder / RECORD} names the collection {home.collection} at {home.place}, which"
+                f" this index does not use now: remove it by hand, or set {PLACE}={home.place} to"
+                " have it removed"
+            )
         with connect(home, folder) as connection:
             connection.drop()
 

@@ -25,7 +25,7 @@ from numpy.typing import ArrayLike
 
 from assay.errors import BadInput
 from assay.files import write_atomically
-from assay.hashing import pretty
+from assay.hashing import digest, pretty
 from assay.index.calibration.curve import Curve
 from assay.index.calibration.limits import Floats
 from assay.protocols import Similarity
@@ -161,7 +161,8 @@ class Calibration(Record):
         copies: images that were left out since they are copies.
         same_pairs: pairs of images of one class.
         other_pairs: pairs of images of two classes.
-        same: images of a query's class in the validation data, the mean over classes.
+        same: other images of a query's class in the validation data, the mean over all classes;
+            singles count 0.
         curve: what is accepted at each threshold.
         written_by: version of Assay.
         asked: the gallery that thresholds are for, where the user said it; None: the index's own.
@@ -215,12 +216,16 @@ class Calibration(Record):
         by_estimate = _first(reached & (allowed >= self.curve.one_more))
         found = by_estimate if choice == "estimate" else _first(highs <= most)
         if found is None:
-            limit = 1 / (1 + gallery.others * float(highs.min()))
+            least = float(highs.min()) if choice == "cautious" else self._least_ratio()
+            reason = (
+                "the lower limit of what they show does not reach it"
+                if choice == "cautious"
+                else "fewer false matches would be allowed than one pair of classes alone can give"
+            )
             raise TooFew(
-                f"{self.classes} classes are too few to show {what}: the lower limit that they give"
-                f" is at most {limit:.3f}; give at least about"
-                f" {self._needed(float(highs.min()) / most):,} classes, or ask for a lower"
-                " precision"
+                f"{self.classes} classes are too few to show {what}: {reason};"
+                f" {_most_shown(1 / (1 + gallery.others * least))}; give at least about"
+                f" {self._needed(least / most):,} classes, or ask for a lower precision"
             )
         ends = np.array(self.curve.ratio_low) <= most, highs <= most
         return self._threshold(found, ends, gallery, choice)
@@ -255,6 +260,12 @@ class Calibration(Record):
             )
         ends = np.array(self.curve.false_low) <= rate, highs <= rate
         return self._threshold(found, ends, gallery, choice)
+
+    def _least_ratio(self) -> float:
+        """Return the least ratio of false to true matches of which an estimate can be given."""
+        found = np.array(self.curve.found)
+        ratio = _ratio(np.maximum(np.array(self.curve.false), self.curve.one_more), found)
+        return float(ratio[np.array(self.curve.classes) >= FEWEST_CLASSES].min())
 
     def _needed(self, factor: float) -> int:
         """Return how many classes would give `factor` times as many pairs of classes."""
@@ -326,7 +337,8 @@ class Calibration(Record):
 
     def write(self, path: str | Path) -> None:
         """Write the calibration as JSON, whole or not at all."""
-        write_atomically(Path(path), pretty({"format": CALIBRATION_FORMAT, **self.to_json()}))
+        document = {"format": CALIBRATION_FORMAT, **self.to_json()}
+        write_atomically(Path(path), pretty(document | {"sha256": digest(document)}))
 
     @classmethod
     def read(cls, path: str | Path) -> "Calibration":
@@ -338,22 +350,40 @@ class Calibration(Record):
                 f"{path} has format {found}; this version of Assay reads format"
                 f" {CALIBRATION_FORMAT}{AGAIN}"
             )
+        known = document.pop("sha256", None)
+        if known != digest({"format": found, **document}):
+            raise BadInput(
+                f"{path} was altered: it does not have the hash it was written with{AGAIN}"
+            )
         try:
             calibration = cls.from_json(document, str(path))
         except BadRecord as error:
             raise BadInput(f"{error}{AGAIN}") from None
-        curve = calibration.curve
-        columns = [one for one in vars(curve).values() if isinstance(one, tuple)]
-        rising = all(
-            one < next_ for one, next_ in zip(curve.scores, curve.scores[1:], strict=False)
-        )
-        if not curve.scores or not rising or {*map(len, columns)} != {len(curve.scores)}:
+        if not calibration.is_plausible():
             raise BadInput(f"{path}: its curve is not one: it was altered{AGAIN}")
         return calibration
+
+    def is_plausible(self) -> bool:
+        """Return whether the numbers could be those of a calibration."""
+        counts = self.classes, self.singles + 1, self.images
+        return min(counts) > 0 and 0 < self.same < self.images - 1 and self.curve.is_plausible()
 
 
 def _ratio(false: Floats, found: Floats) -> Floats:
     return np.where(found > 0, false / np.where(found > 0, found, 1), np.inf)
+
+
+def _most_shown(precision: float) -> str:
+    """Say which precision can be shown at most, rounded down.
+
+    >>> _most_shown(0.62391)
+    'they can show one of up to about 0.62'
+    >>> _most_shown(0.0)
+    'they can show none'
+    """
+    digits = 2 if precision < 0.98 else 4
+    shown = math.floor(precision * 10**digits) / 10**digits
+    return f"they can show one of up to about {shown:g}" if shown else "they can show none"
 
 
 def _first(enough: Any) -> int | None:

@@ -17,6 +17,11 @@ from assay.index.calibration.limits import (
 from assay.index.calibration.pairs import AcceptedPairs
 from assay.records.codec import Record
 
+ENDS = "_low", "", "_high"
+
+TINY = 1e-5
+"""Rounding of limits, which are written with 6 digits."""
+
 
 @dataclass(frozen=True)
 class Curve(Record):
@@ -49,6 +54,29 @@ class Curve(Record):
     classes: tuple[int, ...]
     confusions: tuple[int, ...]
     one_more: float
+
+    def is_plausible(self) -> bool:
+        """Return whether the numbers could be those of a curve."""
+        columns = {name: one for name, one in vars(self).items() if isinstance(one, tuple)}
+        if not self.scores or {*map(len, columns.values())} != {len(self.scores)}:
+            return False
+        of = {name: np.array(one, dtype=np.float64) for name, one in columns.items()}
+        shares = [of[f"{name}{end}"] for name in ("found", "false") for end in ENDS]
+        falling = [of[name] for name in ("found", "false", "classes", "confusions")]
+        return (
+            bool(np.isfinite(of["scores"]).all() and (np.diff(of["scores"]) > 0).all())
+            and 0 < self.one_more <= 1
+            and all(((one >= 0) & (one <= 1)).all() for one in shares)
+            and all((one >= 0).all() and (np.diff(one) <= 1e-12).all() for one in falling)
+            and all(_in_order(*shares[start : start + 3]) for start in (0, 3))
+            and bool((of["ratio_low"] >= 0).all())
+            and _in_order(of["ratio_low"], of["ratio_low"], of["ratio_high"])
+        )
+
+
+def _in_order(low: Floats, value: Floats, high: Floats) -> bool:
+    """Return whether limits lie around values, but for rounding; never where one is NaN."""
+    return bool(((low <= value * (1 + TINY)) & (value <= high * (1 + TINY))).all())
 
 
 def curve_of(pairs: AcceptedPairs) -> Curve:

@@ -62,7 +62,7 @@ def calibrate(
         copies=len(z) - len(kept),
         same_pairs=pairs.pairs[0],
         other_pairs=pairs.pairs[1],
-        same=float((sizes[sizes > 1] - 1).mean()),
+        same=float((sizes - 1).mean()),
         curve=curve_of(pairs),
         written_by=__version__,
     )

@@ -25,9 +25,14 @@ class PairScores:
     They are those of an index: the cosine, minus the Euclidean distance, or minus the number of
     bits that differ. Rounded scores are numbered from the lowest that there can be.
 
+    A distance d has no upper end, and one outlier may lie far from all others. So d / (d + usual)
+    is rounded, where `usual` is the usual distance from the middle: it tells small and large
+    distances apart.
+
     Args:
         z_ND: the vectors, prepared.
         norms_N: their squared lengths, for distances; None: products are enough.
+        usual: the usual distance; 0 for other similarities.
         step: difference of two rounded scores.
         lowest: the lowest score, in steps.
         bins: number of rounded scores.
@@ -35,6 +40,7 @@ class PairScores:
 
     z_ND: NDArray[Any]
     norms_N: Floats | None
+    usual: float
     step: float
     lowest: int
     bins: int
@@ -48,19 +54,20 @@ class PairScores:
         if similarity == "hamming":
             packed = z_ND if z_ND.dtype == np.uint8 else np.packbits(z_ND > 0, axis=1)
             signs = np.unpackbits(packed, axis=1).astype(np.float32) * 2 - 1
-            return cls(signs, None, 1.0, -signs.shape[1], signs.shape[1] + 1)
+            return cls(signs, None, 0.0, 1.0, -signs.shape[1], signs.shape[1] + 1)
         z_ND = z_ND.astype(np.float64)
         if not np.isfinite(z_ND).all():
             raise BadInput("the embeddings hold NaN or infinity; calibrate a model that works")
         if similarity == "cosine":
             lengths_N1 = np.linalg.norm(z_ND, axis=1, keepdims=True)
             unit_ND = z_ND / np.where(lengths_N1 > 0, lengths_N1, 1)
-            return cls(unit_ND, None, 1 / STEPS, -STEPS, 2 * STEPS + 1)
-        z_ND = z_ND - z_ND.mean(axis=0)
+            return cls(unit_ND, None, 0.0, 1 / STEPS, -STEPS, 2 * STEPS + 1)
+        z_ND = z_ND - np.median(z_ND, axis=0)
         norms_N = np.square(z_ND).sum(axis=1)
-        farthest = 2 * float(np.sqrt(norms_N.max()))
-        scale = 2.0 ** np.ceil(np.log2(farthest)) if farthest > 0 else 1.0
-        return cls(z_ND, norms_N, scale / STEPS, -STEPS, STEPS + 1)
+        away_N = np.sqrt(norms_N)
+        usual = float(np.median(away_N)) or float(away_N.max()) or 1.0
+        usual = float(2.0 ** np.ceil(np.log2(usual)))
+        return cls(z_ND, norms_N, usual, 1 / STEPS, -STEPS, STEPS + 1)
 
     def between(self, rows: slice | Whole, columns: slice | Whole) -> Whole:
         """Return the rounded scores of some pairs, from 0."""
@@ -71,6 +78,16 @@ class PairScores:
             scores = product
         else:
             squares = self.norms_N[rows][:, None] + self.norms_N[columns] - 2 * product
-            scores = -np.sqrt(np.maximum(squares, 0))
+            away = np.sqrt(np.maximum(squares, 0))
+            scores = -away / (away + self.usual)
         found = np.rint(scores / self.step).astype(np.int64) - self.lowest
         return np.asarray(np.clip(found, 0, self.bins - 1))
+
+    def thresholds(self, bins: Whole) -> Floats:
+        """Return the scores that lie half a step below rounded ones."""
+        scores = np.asarray((bins + self.lowest - 0.5) * self.step, dtype=np.float64)
+        if self.norms_N is None:
+            return scores
+        farthest = 2.5 * float(np.sqrt(self.norms_N.max())) + self.usual
+        ends = scores <= -1
+        return np.where(ends, -farthest, scores / np.where(ends, 1, 1 + scores) * self.usual)

@@ -96,7 +96,7 @@ def compare_pairs(
     same = int((sizes_C * (sizes_C - 1)).sum()) // 2
     total = len(scores) * (len(scores) - 1) // 2
     return AcceptedPairs(
-        np.asarray((edges_K + scores.lowest - 0.5) * scores.step, dtype=np.float64),
+        scores.thresholds(edges_K),
         np.array(own).reshape(-1, count),
         others_CK,
         squares_K,
