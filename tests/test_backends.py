@@ -2,6 +2,8 @@
 never returns what it may not, and a match has one score whichever back end found it.
 """
 
+import subprocess
+import sys
 import threading
 from pathlib import Path
 
@@ -827,3 +829,17 @@ def test_a_missing_faiss_is_reported_with_what_to_install(tmp_path, monkeypatch)
     monkeypatch.setitem(__import__("sys").modules, "faiss", None)
     with pytest.raises(BadInput, match=r"assay-dml\[index\]"):
         opened(tmp_path / "graph", "hnsw", StoredVectors(clustered(300), "cosine"))
+
+
+def test_a_library_that_exchanges_the_search_of_faiss_changes_nothing():
+    """pytorch-metric-learning imports `faiss.contrib.torch_utils`, which does so for good."""
+    code = """
+import faiss.contrib.torch_utils, numpy as np
+from assay.index import Index
+z = np.random.default_rng(0).normal(size=(10000, 8)).astype(np.float32)
+for name in ("hnsw", "ivfpq"):
+    with Index.build("as_is", z, backend=name) as index:
+        print(index.search(z[7]).matches[0].id, index.search(z[7], where={}).matches[0].id)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stdout == "7 7\n7 7\n", done.stderr

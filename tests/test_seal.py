@@ -154,7 +154,7 @@ def calibrate(run, data, out, protocol):
     train(run, data, out, protocol)
     run("calibrate", out / "model", "--data", data, *settings(protocol))
     found = json.loads((out / "model" / "calibration.json").read_text())
-    del found["of"]["data"]
+    del found["of"]["data"], found["sha256"]
     return found, None
 
 

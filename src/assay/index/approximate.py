@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from assay.errors import BadInput, reason_of
 from assay.files import regular
@@ -96,6 +97,17 @@ def write_structure(structure: Any, path: Path) -> None:
         library().write_index(structure, str(path))
     except RuntimeError as error:
         raise OSError(f"{path} cannot be written: {reason_of(error)}") from None
+
+
+def search_in(structure: Any, queries: NDArray[Any], k: int, parameters: Any) -> Rows:
+    """Return the rows (Q, K) that a structure of faiss finds.
+
+    `faiss.contrib.torch_utils`, which other libraries import, puts a `search` that takes no
+    parameters in the place of faiss's own.
+    """
+    own = getattr(structure, "search_numpy", structure.search)
+    found: Rows = own(queries, k, params=parameters)[1]
+    return found
 
 
 def selector(allowed: Mask) -> Any:

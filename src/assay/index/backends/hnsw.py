@@ -31,6 +31,7 @@ from assay.index.approximate import (
     padded,
     read_rows,
     read_structure,
+    search_in,
     selector,
     write_structure,
 )
@@ -201,7 +202,7 @@ class Hnsw:
         asked = library().SearchParametersHNSW(
             efSearch=math.ceil(visited), sel=None if node_M is None else selector(node_M)
         )
-        node_QC = opened.graph.search(np.asarray(queries, dtype=np.float32), k, params=asked)[1]
+        node_QC = search_in(opened.graph, np.asarray(queries, dtype=np.float32), k, asked)
         found = np.where(node_QC >= 0, opened.row_M[node_QC], -1)
         found = opened.with_copies(node_QC, found, k, allowed)
         return opened.with_unreachable(queries, found, k, allowed)

@@ -27,6 +27,7 @@ from assay.index.approximate import (
     metric_of,
     one_thread,
     read_structure,
+    search_in,
     selector,
     write_structure,
 )
@@ -153,8 +154,7 @@ class IvfPq:
         )
         wanted = min(count, max(LEAST_CANDIDATES, CANDIDATES * k))
         x = np.asarray(queries, dtype=np.float32)
-        found: Rows = lists.search(x, wanted, params=asked)[1]
-        return found
+        return search_in(lists, x, wanted, asked)
 
     def close(self) -> None:
         """Let go of the file of the lists."""
