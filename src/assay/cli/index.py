@@ -88,7 +88,7 @@ def index(
     ] = False,
     rebuild: Annotated[
         bool,
-        typer.Option("--rebuild", help="Embed all images anew, for another MODEL too."),
+        typer.Option("--rebuild", help="Embed all images again, for another MODEL too."),
     ] = False,
     remove: Annotated[
         list[str] | None,

@@ -48,7 +48,7 @@ class Wanted:
         root: the folder that names of images are relative to.
         prune: whether images that are gone are removed; below the folder that is given, if that is
             a part of the root.
-        rebuild: whether all is embedded anew, for another model too.
+        rebuild: whether all is embedded again, for another model too.
         skip_broken: whether files that cannot be read are left out.
         weights_file: weights of a trunk by name, instead of its own.
     """
@@ -354,7 +354,7 @@ def _base(
     ):
         raise BadInput(
             f"the index stores {old.precision}, of which no {precision} can be made again; give"
-            " --rebuild, which embeds all images anew"
+            " --rebuild, which embeds all images again"
         )
     label = wanted.label or (before.label if before else samples.label)
     return Manifest(

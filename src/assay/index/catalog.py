@@ -162,10 +162,6 @@ class Catalog:
         asked = "SELECT row, word FROM words WHERE number = ?"
         return dict(self._all(asked, [self._numbers[column]]))
 
-    def count(self) -> int:
-        """Return how many images there are."""
-        return int(self._all("SELECT count(*) FROM images")[0][0])
-
     def check(self) -> list[str]:
         """Return what SQLite finds wrong with the file."""
         found = [line for (line,) in self._all("PRAGMA integrity_check")]

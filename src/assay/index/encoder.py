@@ -94,7 +94,7 @@ def check_model(root: Path, manifest: Manifest, embedder: "Embedder") -> None:
         raise BadInput(
             f"{root} was embedded by another model ({known.name}, {known.print[:12]}) than"
             f" {embedder.called} ({print_of(embedder)[:12]}), and vectors of two models cannot be"
-            f" compared; give that model, or embed all images anew: assay index {embedder.called}"
+            f" compared; give that model, or embed all images again: assay index {embedder.called}"
             f" IMAGES --out {root} --rebuild"
         )
 

@@ -72,7 +72,7 @@ class Searcher:
         self.vectors, self.alive, self.catalog = vectors, alive, catalog
         self.backend, self.effort = backend, effort
         self._scan = Scan(vectors)
-        self._passing: OrderedDict[_Filter, Mask | None] = OrderedDict()
+        self._passing: OrderedDict[_Filter, Mask] = OrderedDict()
         self._turn = threading.Lock()
 
     def nearest(

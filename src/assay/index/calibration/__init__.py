@@ -1,7 +1,6 @@
 """Thresholds that can be trusted, and a confidence for each match, from validation pairs."""
 
 from assay.index.calibration.calibration import (
-    CALIBRATION,
     AskedGallery,
     Calibrated,
     Calibration,
@@ -13,6 +12,7 @@ from assay.index.calibration.calibration import (
 )
 from assay.index.calibration.curve import Curve
 from assay.index.calibration.fit import calibrate
+from assay.index.manifest import CALIBRATION
 
 __all__ = [
     "CALIBRATION",

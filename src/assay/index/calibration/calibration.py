@@ -31,7 +31,6 @@ from assay.index.calibration.limits import Floats
 from assay.protocols import Similarity
 from assay.records.codec import BadRecord, Record, read_document
 
-CALIBRATION = "calibration.json"
 CALIBRATION_FORMAT = 1
 
 FEWEST_CLASSES = 10

@@ -14,14 +14,13 @@ from assay.errors import BadInput
 from assay.evaluation import EvaluatedModel, looking
 from assay.evaluation.look import LookedAt
 from assay.index.calibration.calibration import (
-    CALIBRATION,
     AskedGallery,
     Calibrated,
     Calibration,
 )
 from assay.index.calibration.fit import calibrate, without_copies
 from assay.index.encoder import print_of
-from assay.index.manifest import MODELS, is_index, read_manifest
+from assay.index.manifest import CALIBRATION, MODELS, is_index, read_manifest
 from assay.index.scoring import prepare
 from assay.progress import Progress, silent
 from assay.protocols import Protocol, Similarity, protocols
