@@ -308,7 +308,8 @@ def _lines(out: Path, manifest: "Manifest") -> list[str]:
     )
     bytes_ = size(sum(one.bytes for one in manifest.files.values()))
     return [
-        f"{out}: {manifest.count:,} images, version {manifest.version}, {bytes_}",
+        f"{out}: {manifest.count:,} image{'s' * (manifest.count != 1)}, version"
+        f" {manifest.version}, {bytes_}",
         f"model: {model.name} ({model.about}), {model.dim} dimensions, {manifest.similarity},"
         f" {manifest.precision}",
         f"back end: {manifest.backend}{f' ({settings})' if settings else ''}{recall}",
